@@ -1,0 +1,117 @@
+"""The nouns: devices, nodes, jobs and what becomes of them. Times are seconds on the clock of whoever drives the core."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+JobId = str
+NodeId = str
+MultiJobId = str
+TrialId = str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Device:
+    """One GPU or, on a machine without GPUs, one CPU core."""
+
+    node: NodeId
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine and the devices on it that are ours.
+
+    `free_bytes` is the memory that trials may fill; `rehomes` says whether a job may change its device within the
+    node for nothing (CPU devices: it is pinned to another core).
+    """
+
+    id: NodeId
+    devices: tuple[Device, ...]
+    free_bytes: int
+    rehomes: bool
+
+
+class Outcome(enum.Enum):
+    """How a job, and so its trial, ended."""
+
+    COMPLETED = "completed"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    LOST = "lost"
+    CUT = "cut"
+    NEVER_STARTED = "never started"
+
+
+class Status(enum.Enum):
+    """Where a job is in its life. Whose turn it is on a device is the node's business and no status."""
+
+    QUEUED = "queued"
+    LAUNCHING = "launching"
+    RUNNING = "running"
+    PARKED = "parked"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A job's home: its gang of devices (all on one node for live jobs), and how it shares their time.
+
+    `weight` 0 keeps the home and takes no turns. An exclusive job is never time-sliced: no other job takes turns on its
+    devices while it is there. Jobs of one node with the same `pack` and the same devices run at the same moment.
+    """
+
+    devices: tuple[Device, ...]
+    weight: float = 1.0
+    exclusive: bool = False
+    pack: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.devices or len(set(self.devices)) != len(self.devices):
+            raise ValueError(f"an assignment needs distinct devices, got {self.devices!r}")
+        if self.weight < 0:
+            raise ValueError(f"a weight is at least 0, got {self.weight!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """What is asked for when a job is submitted. `until` is its first milestone: the step at which it parks."""
+
+    id: JobId
+    multi_job: MultiJobId
+    num_devices: int = 1
+    weight: float = 1.0
+    exclusive: bool = False
+    until: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is known of a job. Written by `ClusterState.apply` alone.
+
+    `weight`, `exclusive` and `until` are what is wished for now; `assignment` and `ordered_until` are what the node was
+    last told. `device_seconds` is the attained service (Tiresias 3.1); `private_bytes` is 0 until measured.
+    """
+
+    spec: JobSpec
+    status: Status
+    weight: float
+    exclusive: bool
+    until: int | None
+    submitted_at: float
+    assignment: Assignment | None = None
+    ordered_until: int | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    step: int = 0
+    device_seconds: float = 0.0
+    private_bytes: int = 0
+    stop: tuple[Outcome, str] | None = field(default=None)
+    outcome: Outcome | None = None
+    reason: str = ""
+
+    @property
+    def id(self) -> JobId:
+        return self.spec.id

@@ -1,0 +1,144 @@
+"""A search: an algorithm that suggests configurations and acts on early feedback, and the events it lives on.
+
+A `Searcher` is pure and seeded; it never sees a clock, a thread or Ray. The same suggestions, reports and ends give the
+same actions, so that replaying a run's log into a fresh searcher restores it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from gandiva_ray.core.model import Outcome, TrialId
+
+Mode = Literal["min", "max"]
+Config = Mapping[str, Any]
+
+
+# --- actions: what a searcher wants done
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """A new trial. It parks after the report `until` (None: it runs to its end); ids are zero-padded counts: "00007"."""
+
+    trial: TrialId
+    config: Config
+    until: int | None = None
+    weight: float = 1.0
+    exclusive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Promote:
+    """Let the trial go on to the report `until` (None: to its end)."""
+
+    trial: TrialId
+    until: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reweigh:
+    trial: TrialId
+    weight: float
+    exclusive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StopTrial:
+    """End the trial. `outcome` is STOPPED for one given up, COMPLETED for one that used its whole budget."""
+
+    trial: TrialId
+    reason: str
+    outcome: Outcome = Outcome.STOPPED
+
+
+Action = Promote | Reweigh | StopTrial
+
+
+class Searcher(Protocol):
+    """A search under way."""
+
+    @property
+    def acts_on_feedback(self) -> bool:
+        """Whether it ever stops or promotes. If not, slicing time cannot help: its trials run in order, exclusive."""
+
+    @property
+    def finished(self) -> bool:
+        """No trial will be suggested any more. (Those that run may still be acted upon.)"""
+
+    def suggest(self, n: int) -> Sequence[Create]:
+        """At most `n` new trials; fewer, or none, where it waits for feedback first or has no more."""
+
+    def report(self, trial: TrialId, step: int, values: Mapping[str, float]) -> Sequence[Action]:
+        """The trial's `step`-th report (from 1) held these numbers. A repeated or late report changes nothing."""
+
+    def ended(self, trial: TrialId, outcome: Outcome) -> Sequence[Action]:
+        """The trial ended, in whatever way: by itself, stopped by this searcher, failed or lost."""
+
+    def capacity(self, devices: int, step_costs: Mapping[TrialId, float]) -> Sequence[Action]:
+        """There are so many devices, and a step of these trials costs so many device-seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is searched: a space in Ray Tune's terms, a metric to make small or large, how many samples of the space.
+
+    `num_samples` counts samples of the random part; each grid_search multiplies them, as in Ray Tune.
+    """
+
+    space: Mapping[str, Any]
+    metric: str
+    mode: Mode
+    num_samples: int = 1
+    seed: int = 0
+
+
+class Algorithm(Protocol):
+    """The knobs of a kind of search: what a user writes (`Hyperband(max_t=27)`). Frozen; memory lives in the Searcher."""
+
+    def start(self, problem: Problem) -> Searcher:
+        """A fresh search. Raises ValueError, naming the thing and the fix, where problem and knobs do not fit."""
+
+
+# --- events: what happened to trials, as the driver hears of it
+
+
+@dataclass(frozen=True, slots=True)
+class TrialStarted:
+    trial: TrialId
+    node: str
+    pid: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrialReported:
+    """The `step`-th report of the trial. `device_seconds` is what the trial had received by then, in all."""
+
+    trial: TrialId
+    step: int
+    metrics: Mapping[str, Any]
+    device_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrialEnded:
+    """`reason` is one line; `error` is the traceback of one that raised."""
+
+    trial: TrialId
+    outcome: Outcome
+    reason: str
+    error: str = field(default="")
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityChanged:
+    """The devices there are for this search, and what a step of each trial costs in device-seconds."""
+
+    devices: int
+    step_costs: Mapping[TrialId, float]
+
+
+TrialEvent = TrialStarted | TrialReported | TrialEnded | CapacityChanged
