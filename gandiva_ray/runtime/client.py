@@ -1,0 +1,322 @@
+"""The driver's side: joins or starts Ray, finds or makes the cluster's scheduler, and opens searches on it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import ray
+from ray.actor import ActorHandle
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+
+from gandiva_ray.core.events import Event, JobPromoted, JobSubmitted, StopRequested, WeightChanged
+from gandiva_ray.core.model import JobId, JobSpec, NodeId, Outcome, TrialId
+from gandiva_ray.core.plan import Policy
+from gandiva_ray.core.search import (
+    Action,
+    CapacityChanged,
+    Create,
+    Promote,
+    Reweigh,
+    StopTrial,
+    TrialEnded,
+    TrialEvent,
+    TrialReported,
+    TrialStarted,
+)
+from gandiva_ray.policies import make_policy
+from gandiva_ray.runtime.messages import DeviceView, NodeView, Payload, Settings, Updates
+from gandiva_ray.runtime.nodes import NAMESPACE
+from gandiva_ray.runtime.scheduler_actor import SchedulerActor
+from gandiva_ray.runtime.trial_actor import TrialActor
+
+LONG_POLL = 1.0
+# Step costs are for searchers that plan by them; they change slowly.
+COSTS_PERIOD = 5.0
+
+_settings = Settings()
+_journal: str | None = None
+_started_ray = False
+
+
+def init(
+    address: str | None = None,
+    *,
+    policy: str | Policy = "gandiva",
+    quantum: float | str = "auto",
+    devices: int | str = "auto",
+    journal: str | os.PathLike[str] | None = None,
+) -> None:
+    """Join the Ray cluster at `address` ("auto", or RAY_ADDRESS where it is set), or start one on this machine.
+
+    `policy` is a name or an instance; `quantum` the longest turn in seconds, "auto" fits it to the measured cost of a
+    switch; `devices` the largest number of devices to take of a node, "auto" takes all; `journal` the file on the head
+    node for the cluster's events and decisions (default: a new one under ~/.gandiva_ray).
+
+    Called with its defaults by the first search where the user does not. Raises ValueError for an argument that does
+    not fit, RuntimeError where the cluster's scheduler is busy under other settings, ConnectionError where no Ray
+    answers at `address`.
+    """
+    global _settings, _journal
+    make_policy(policy)
+    _settings = Settings(policy, _positive("quantum", quantum), _whole("devices", devices))
+    _journal = os.fspath(journal) if journal is not None else None
+    _join_ray(address)
+    _scheduler()
+
+
+def shutdown() -> None:
+    """Leave. A Ray that `init` started is stopped; on a cluster the scheduler goes by itself when nobody needs it."""
+    global _started_ray
+    if _started_ray and ray.is_initialized():
+        ray.shutdown()
+    _started_ray = False
+
+
+def open_search(name: str, trainable: bytes, path: Path, seed: int) -> SearchSession:
+    """A new multi-job on the cluster. `trainable` is cloudpickled; trials' folders are made under `path`."""
+    if not ray.is_initialized():
+        _join_ray(None)
+    return SearchSession(_scheduler(), f"{name}-{secrets.token_hex(4)}", trainable, path, seed)
+
+
+class SearchSession:
+    """One search's line to the cluster. Not for several threads."""
+
+    def __init__(
+        self, scheduler: ActorHandle[SchedulerActor], multi_job: str, trainable: bytes, path: Path, seed: int
+    ) -> None:
+        self._scheduler = scheduler
+        self._multi_job = multi_job
+        self._trainable = ray.put(trainable)
+        self._path = path.absolute()
+        self._seed = seed
+        self._nodes: dict[NodeId, NodeView] = {}
+        self._actors: dict[NodeId, ActorHandle[TrialActor]] = {}
+        self._devices: dict[NodeId, list[DeviceView]] = {}
+        self._polls: dict[ray.ObjectRef[Any], NodeId | None] = {}
+        self._updates: list[ray.ObjectRef[None]] = []
+        self._homes: dict[TrialId, NodeId] = {}
+        self._costs: dict[TrialId, float] = {}
+        self._costs_told = time.monotonic()
+        self._closed = False
+        ray.get(scheduler.open.remote(multi_job))
+        self._poll_scheduler(0, 0.0)
+
+    @property
+    def num_devices(self) -> int:
+        return sum(view.num_devices for view in self._nodes.values())
+
+    def submit(self, trials: Sequence[Create]) -> None:
+        """Hand the trials to the scheduler, to be planned for together."""
+        events: list[Event] = []
+        payloads: dict[JobId, Payload] = {}
+        for trial in trials:
+            job = self._job(trial.trial)
+            spec = JobSpec(
+                job, self._multi_job, weight=trial.weight, exclusive=trial.exclusive, until=trial.until
+            )
+            events.append(JobSubmitted(0.0, spec))
+            config = cloudpickle.dumps(dict(trial.config))
+            payloads[job] = Payload(self._multi_job, trial.trial, config, str(self._path / trial.trial), self._seed)
+        self._update(Updates(tuple(events), payloads))
+
+    def act(self, actions: Sequence[Action]) -> None:
+        """Hand a searcher's actions to the scheduler, to be planned for together."""
+        self._update(Updates(tuple(self._event(action) for action in actions)))
+
+    def poll(self, timeout: float) -> list[TrialEvent]:
+        """What happened since the last call; waits up to `timeout` seconds for something.
+
+        Raises RuntimeError where the cluster's scheduler is gone or refused an update.
+        """
+        self._check_updates()
+        ready, _ = ray.wait(list(self._polls), num_returns=1, timeout=timeout)
+        if ready:  # others may have come meanwhile
+            ready, _ = ray.wait(list(self._polls), num_returns=len(self._polls), timeout=0)
+        events: list[TrialEvent] = []
+        for ref in ready:
+            node = self._polls.pop(ref)
+            events += self._hear_scheduler(ref) if node is None else self._hear_agent(node, ref)
+        return [*events, *self._capacity(events)]
+
+    def devices(self) -> list[DeviceView]:
+        """What the devices of the cluster were doing a moment ago."""
+        return [view for views in self._devices.values() for view in views]
+
+    def close(self) -> None:
+        """End what is left of the search and wait until it is gone."""
+        if self._closed:
+            return
+        self._closed = True
+        with contextlib.suppress(ray.exceptions.RayError):
+            ray.get(self._scheduler.close.remote(self._multi_job))
+        for actor in self._actors.values():
+            ray.kill(actor)
+
+    # --- polls
+
+    def _poll_scheduler(self, confirmed: int, timeout: float) -> None:
+        self._polls[self._scheduler.watch.remote(self._multi_job, confirmed, timeout)] = None
+
+    def _poll_agent(self, node: NodeId, confirmed: int) -> None:
+        self._polls[self._nodes[node].agent.take.remote(self._multi_job, confirmed, LONG_POLL)] = node
+
+    def _hear_scheduler(self, ref: ray.ObjectRef[Any]) -> Sequence[TrialEvent]:
+        try:
+            batch, nodes = ray.get(ref)
+        except ray.exceptions.RayActorError as error:
+            raise RuntimeError("the cluster's scheduler died; the search cannot go on") from error
+        grown = sum(view.num_devices for view in nodes) != self.num_devices
+        lost = set(self._nodes) - {view.node for view in nodes}
+        self._nodes = {view.node: view for view in nodes}
+        for view in nodes:
+            if view.node not in self._actors:
+                self._attach(view)
+                self._poll_agent(view.node, 0)
+        for node in lost:
+            self._devices.pop(node, None)
+            self._actors.pop(node, None)
+        self._poll_scheduler(batch.last, LONG_POLL)
+        changed = [CapacityChanged(self.num_devices, {})] if grown else []
+        return [*batch.events, *changed]
+
+    def _hear_agent(self, node: NodeId, ref: ray.ObjectRef[Any]) -> Sequence[TrialEvent]:
+        try:
+            batch, self._devices[node] = ray.get(ref)
+        except ray.exceptions.RayActorError:
+            return []  # the scheduler will say which trials were lost with it
+        if node in self._nodes:
+            self._poll_agent(node, batch.last)
+        events: Sequence[TrialEvent] = batch.events
+        return events
+
+    def _attach(self, view: NodeView) -> None:
+        """A trial actor on the node, inside the group of one of its devices: the node is ours as long as that is."""
+        actor = (
+            ray.remote(TrialActor)
+            .options(
+                num_cpus=0,
+                num_gpus=0.001 if view.gpus else 0,
+                scheduling_strategy=PlacementGroupSchedulingStrategy(
+                    view.group, placement_group_capture_child_tasks=True
+                ),
+            )
+            .remote(view.address, self._multi_job, self._trainable, _sys_path(), os.getcwd())
+        )
+        self._actors[view.node] = actor
+        self._updates.append(self._scheduler.attach.remote(self._multi_job, view.node, actor))
+
+    # --- updates
+
+    def _update(self, updates: Updates) -> None:
+        if updates.events:
+            self._updates.append(self._scheduler.update.remote(self._multi_job, updates))
+
+    def _check_updates(self) -> None:
+        done, self._updates = ray.wait(self._updates, num_returns=len(self._updates), timeout=0) if self._updates else ([], [])
+        try:
+            ray.get(done)
+        except ray.exceptions.RayError as error:
+            raise RuntimeError(f"the cluster's scheduler refused an update: {error}") from error
+
+    def _event(self, action: Action) -> Event:
+        job = self._job(action.trial)
+        match action:
+            case Promote():
+                return JobPromoted(0.0, job, action.until)
+            case Reweigh():
+                return WeightChanged(0.0, job, action.weight, action.exclusive)
+            case StopTrial():
+                return StopRequested(0.0, job, action.outcome, action.reason)
+
+    def _capacity(self, events: Sequence[TrialEvent]) -> Sequence[TrialEvent]:
+        for event in events:
+            if isinstance(event, TrialReported):
+                self._costs[event.trial] = event.device_seconds / event.step
+        now = time.monotonic()
+        if not self._costs or now - self._costs_told < COSTS_PERIOD:
+            return []
+        costs, self._costs, self._costs_told = self._costs, {}, now
+        return [CapacityChanged(self.num_devices, costs)]
+
+    def _job(self, trial: TrialId) -> JobId:
+        return f"{self._multi_job}/{trial}"
+
+
+def _join_ray(address: str | None) -> None:
+    global _started_ray
+    if ray.is_initialized():
+        return
+    try:
+        ray.init(address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    except ConnectionError as error:
+        raise ConnectionError(f"no Ray cluster answers at {address!r}: start one with `ray start --head`") from error
+    _started_ray = True
+
+
+def _scheduler() -> ActorHandle[SchedulerActor]:
+    """The cluster's scheduler, made if there is none, under the settings of `init`."""
+    for _ in range(20):
+        actor = (
+            ray.remote(SchedulerActor)
+            .options(
+                name="scheduler",
+                namespace=NAMESPACE,
+                lifetime="detached",
+                get_if_exists=True,
+                num_cpus=0,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(_head_node(), soft=False),
+            )
+            .remote(_settings, _journal or _new_journal())
+        )
+        try:
+            running, same = ray.get(actor.configure.remote(_settings))
+        except ray.exceptions.RayActorError:  # one that was just leaving
+            time.sleep(0.2)
+            continue
+        if not same:
+            raise RuntimeError(
+                f"this cluster's scheduler is busy under {running}, not {_settings}: wait until its searches are over, "
+                "or call gandiva_ray.init() with its settings"
+            )
+        return actor
+    raise RuntimeError("the cluster's scheduler does not start; see Ray's logs under /tmp/ray/session_latest/logs")
+
+
+def _head_node() -> NodeId:
+    for node in ray.nodes():
+        if node["Alive"] and "node:__internal_head__" in node["Resources"]:
+            return str(node["NodeID"])
+    raise RuntimeError("the Ray cluster has no live head node")
+
+
+def _new_journal() -> str:
+    return f"~/.gandiva_ray/journal-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}.sqlite"
+
+
+def _sys_path() -> tuple[str, ...]:
+    return tuple(os.path.abspath(entry or ".") for entry in sys.path)
+
+
+def _positive(name: str, value: float | str) -> float | None:
+    if value == "auto":
+        return None
+    if isinstance(value, str) or not value > 0:
+        raise ValueError(f'{name} is "auto" or a number above 0, got {value!r}')
+    return float(value)
+
+
+def _whole(name: str, value: int | str) -> int | None:
+    if value == "auto":
+        return None
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f'{name} is "auto" or a whole number from 1, got {value!r}')
+    return value

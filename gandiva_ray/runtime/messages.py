@@ -1,0 +1,109 @@
+"""What driver, scheduler and agents hand each other beside the core's own events and decisions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ray.actor import ActorHandle
+from ray.util.placement_group import PlacementGroup
+
+from gandiva_ray.core.events import Event
+from gandiva_ray.core.model import JobId, MultiJobId, NodeId, TrialId
+from gandiva_ray.core.plan import Policy
+from gandiva_ray.core.search import TrialEvent
+
+if TYPE_CHECKING:
+    from gandiva_ray.runtime.node_agent import NodeAgent
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What one cluster's scheduler runs with. `devices` is the largest number of devices a node; None takes all.
+
+    `quantum` is the longest turn in seconds; None: the larger of one mini-batch and 100 times the cost of a switch.
+    """
+
+    policy: str | Policy = "gandiva"
+    quantum: float | None = None
+    devices: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """What a launch needs and no decision depends on. `config` is pickled, `path` the trial's folder."""
+
+    multi_job: MultiJobId
+    trial: TrialId
+    config: bytes
+    path: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Updates:
+    """News from a driver, applied at once and planned for once. The scheduler stamps the events' time."""
+
+    events: tuple[Event, ...]
+    payloads: Mapping[JobId, Payload] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Trial events that wait for a driver, in order; asking for more than `last` confirms them."""
+
+    last: int
+    events: tuple[TrialEvent, ...]
+
+
+class Outbox:
+    """Trial events on their way to one driver, kept until it confirms them."""
+
+    def __init__(self) -> None:
+        self._events: list[TrialEvent] = []
+        self._confirmed = 0
+        self._arrived = asyncio.Event()
+
+    def put(self, event: TrialEvent) -> None:
+        self._events.append(event)
+        self._arrived.set()
+
+    async def take(self, confirmed: int, timeout: float, gather: float = 0.005) -> Batch:
+        """What comes after the number `confirmed`: at once where there is something, else when there is or at `timeout`.
+
+        A first arrival waits `gather` seconds for company, so that a burst costs one call.
+        """
+        del self._events[: max(0, confirmed - self._confirmed)]
+        self._confirmed = max(self._confirmed, confirmed)
+        if not self._events:
+            self._arrived.clear()
+            try:
+                await asyncio.wait_for(self._arrived.wait(), timeout)
+                await asyncio.sleep(gather)
+            except TimeoutError:
+                pass
+        return Batch(self._confirmed + len(self._events), tuple(self._events))
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceView:
+    """For people: a device, the trials that have a turn on it now, and how many jobs have their home there."""
+
+    name: str
+    node: NodeId
+    running: tuple[TrialId, ...]
+    at_home: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """For drivers: a node with devices of ours, its agent, and the group in which a trial actor is to be made."""
+
+    node: NodeId
+    agent: ActorHandle[NodeAgent]
+    address: str
+    group: PlacementGroup
+    gpus: bool
+    num_devices: int

@@ -1,0 +1,168 @@
+"""The nodes of the cluster as the scheduler holds them: an agent each, and a placement group for every device."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import ray
+from ray.actor import ActorHandle
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+
+from gandiva_ray.core.decisions import Decision
+from gandiva_ray.core.events import NodeJoined, NodeLost
+from gandiva_ray.core.model import Device, JobId, MultiJobId, Node, NodeId
+from gandiva_ray.runtime.devices import Hardware, Host, deal_cores
+from gandiva_ray.runtime.messages import NodeView, Payload, Settings
+from gandiva_ray.runtime.node_agent import NodeAgent
+
+NAMESPACE = "gandiva"
+
+
+@dataclass(slots=True)
+class _Held:
+    """One node, and what of it is ours."""
+
+    id: NodeId
+    gpus: bool
+    agent: ActorHandle[NodeAgent]
+    address: str = ""
+    host: Host | None = None
+    cores: tuple[int, ...] = ()
+    groups: dict[int, PlacementGroup] = field(default_factory=dict)
+    inventory: dict[Device, Hardware] = field(default_factory=dict)
+
+
+class Nodes:
+    """Finds nodes, takes their devices as they come free, and tells the scheduler of both through `on_change`."""
+
+    def __init__(self, settings: Settings, on_change: Callable[[NodeJoined | NodeLost], None]) -> None:
+        self._settings = settings
+        self._on_change = on_change
+        self._held: dict[NodeId, _Held] = {}
+        self._tasks: set[asyncio.Future[object]] = set()
+
+    async def refresh(self) -> None:
+        """Ask Ray which nodes there are."""
+        alive = {node["NodeID"]: node["Resources"] for node in await asyncio.to_thread(ray.nodes) if node["Alive"]}
+        for node in [n for n in self._held if n not in alive]:
+            self._lose(node)
+        any_gpu = any(resources.get("GPU", 0) >= 1 for resources in alive.values())
+        for node, resources in alive.items():
+            if node not in self._held and int(resources.get("GPU" if any_gpu else "CPU", 0)) >= 1:
+                self._join(node, resources, any_gpu)
+
+    def views(self) -> tuple[NodeView, ...]:
+        """The nodes that have a device of ours."""
+        return tuple(
+            NodeView(held.id, held.agent, held.address, held.groups[min(d.index for d in held.inventory)], held.gpus,
+                     len(held.inventory))
+            for held in self._held.values()
+            if held.inventory
+        )
+
+    def send(self, node: NodeId, orders: Sequence[Decision], payloads: Mapping[JobId, Payload]) -> None:
+        if (held := self._held.get(node)) is not None:
+            held.agent.carry_out.remote(orders, payloads)
+
+    async def forget(self, multi_job: MultiJobId) -> None:
+        for held in list(self._held.values()):
+            with contextlib.suppress(ray.exceptions.RayError):
+                await held.agent.forget.remote(multi_job)
+
+    async def remove(self) -> None:
+        """Give everything back to Ray."""
+        for task in list(self._tasks):
+            task.cancel()
+        for held in self._held.values():
+            with contextlib.suppress(ray.exceptions.RayError):
+                await held.agent.stop.remote()
+            ray.kill(held.agent)
+            self._free(held)
+        self._held.clear()
+
+    # --- one node
+
+    def _join(self, node: NodeId, resources: Mapping[str, float], gpus: bool) -> None:
+        agent = (
+            ray.remote(NodeAgent)
+            .options(
+                name=f"agent-{node}",
+                namespace=NAMESPACE,
+                lifetime="detached",
+                get_if_exists=True,
+                num_cpus=0,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+            )
+            .remote(node, ray.get_runtime_context().current_actor, self._settings.quantum)
+        )
+        held = _Held(node, gpus, agent)
+        self._held[node] = held
+        count = int(resources["GPU" if gpus else "CPU"])
+        wanted = count if self._settings.devices is None else min(count, self._settings.devices)
+        self._keep(self._take_all(held, wanted))
+
+    async def _take_all(self, held: _Held, wanted: int) -> None:
+        bundle = {"GPU": 1} if held.gpus else {"CPU": 1}
+        for index in range(wanted):
+            held.groups[index] = placement_group(
+                [bundle],
+                name=f"gandiva-{held.id[:8]}-{index}",
+                lifetime="detached",
+                bundle_label_selector=[{"ray.io/node-id": held.id}],
+            )
+        try:
+            held.address, held.host = await held.agent.start.remote()
+        except ray.exceptions.RayError:
+            return  # the node went; refresh() will see it
+        if not held.gpus:
+            taken = [core for other in self._held.values() if _same_host(other, held) for core in other.cores]
+            held.cores = deal_cores(held.host, wanted, taken)
+        for index, group in held.groups.items():
+            self._keep(self._take(held, index, group))
+
+    async def _take(self, held: _Held, index: int, group: PlacementGroup) -> None:
+        """Wait for a device, for as long as somebody else uses it."""
+        try:
+            await group.ready()
+            hardware = Hardware(gpu=await _gpu_in(group)) if held.gpus else Hardware(cores=(held.cores[index],))
+            held.inventory[Device(held.id, index)] = hardware
+            free_bytes = await held.agent.set_inventory.remote(dict(held.inventory))
+        except ray.exceptions.RayError:
+            return  # the node went; refresh() will see it
+        devices = tuple(sorted(held.inventory))
+        self._on_change(NodeJoined(0.0, Node(held.id, devices, free_bytes, rehomes=not held.gpus)))
+
+    def _lose(self, node: NodeId) -> None:
+        held = self._held.pop(node)
+        self._free(held)
+        if held.inventory:
+            self._on_change(NodeLost(0.0, node))
+
+    def _free(self, held: _Held) -> None:
+        """Or Ray would schedule them for ever."""
+        for group in held.groups.values():
+            remove_placement_group(group)
+
+    def _keep(self, work: Awaitable[object]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _same_host(one: _Held, other: _Held) -> bool:
+    return one.host is not None and other.host is not None and one.host.id == other.host.id
+
+
+async def _gpu_in(group: PlacementGroup) -> str:
+    """The id of the GPU behind a group, as Ray gives it to a task there."""
+
+    @ray.remote(num_cpus=0, num_gpus=1, scheduling_strategy=PlacementGroupSchedulingStrategy(group))
+    def gpu_id() -> str:
+        (gpu,) = ray.get_gpu_ids()
+        return str(gpu)
+
+    return str(await gpu_id.remote())

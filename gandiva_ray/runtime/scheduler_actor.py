@@ -1,0 +1,246 @@
+"""The SchedulerActor: one a Ray cluster. It drives `core.Scheduler`, keeps its journal, and holds devices and agents.
+
+Everything it makes is detached and in the namespace `gandiva`; when no driver has been there for a while it removes all
+of it, itself last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import ray
+from ray.actor import ActorHandle
+
+from gandiva_ray.core.decisions import Decision
+from gandiva_ray.core.events import (
+    Event,
+    JobEnded,
+    JobFailed,
+    JobSubmitted,
+    NodeJoined,
+    NodeLost,
+    StopRequested,
+    TimerFired,
+)
+from gandiva_ray.core.model import JobId, MultiJobId, NodeId, Outcome, Status
+from gandiva_ray.core.scheduler import Scheduler
+from gandiva_ray.core.search import TrialEnded
+from gandiva_ray.journal import Journal
+from gandiva_ray.policies import make_policy
+from gandiva_ray.runtime.messages import Batch, NodeView, Outbox, Payload, Settings, Updates
+from gandiva_ray.runtime.nodes import Nodes
+
+NODE_PERIOD = 1.0
+# A driver polls at least once a second. One whose trial actors are gone and that is silent for so long has died.
+DRIVER_SILENCE = 4.0
+IDLE_PERIOD = 10.0
+CLOSE_LIMIT = 15.0
+
+
+@dataclass(slots=True)
+class _MultiJob:
+    outbox: Outbox = field(default_factory=Outbox)
+    open_jobs: set[JobId] = field(default_factory=set)
+    trial_actors: set[NodeId] = field(default_factory=set)
+    heard_at: float = 0.0
+    all_ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class SchedulerActor:
+    def __init__(self, settings: Settings, journal: str) -> None:
+        self._settings = settings
+        self._journal_path = journal
+        self._journal: Journal | None = None
+        self._payloads: dict[JobId, Payload] = {}
+        self._multi_jobs: dict[MultiJobId, _MultiJob] = {}
+        self._idle_since = time.monotonic()
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Future[object]] = set()
+        self._nodes: Nodes | None = None
+        self._core = Scheduler(make_policy(settings.policy))
+
+    # --- drivers
+
+    async def configure(self, settings: Settings) -> tuple[Settings, bool]:
+        """What it runs with, and whether that is what was asked for: an idle one changes, a busy one does not."""
+        if self._nodes is None:
+            self._start()
+        self._idle_since = time.monotonic()
+        if settings != self._settings and not self._multi_jobs:
+            await self._change(settings)
+        return self._settings, settings == self._settings
+
+    async def open(self, multi_job: MultiJobId) -> None:
+        self._multi_jobs[multi_job] = _MultiJob(heard_at=time.monotonic())
+
+    async def attach(self, multi_job: MultiJobId, node: NodeId, trial_actor: ActorHandle[object]) -> None:
+        """The driver's trial actor on a node: while one lives, the driver does."""
+        self._multi_jobs[multi_job].trial_actors.add(node)
+        self._keep(self._watch_over(multi_job, node, trial_actor))
+
+    async def update(self, multi_job: MultiJobId, updates: Updates) -> None:
+        if multi_job not in self._multi_jobs:
+            raise KeyError(f"the multi-job {multi_job} is not open; its driver was thought dead, or it was closed")
+        self._payloads.update(updates.payloads)
+        self._handle(*updates.events)
+
+    async def watch(self, multi_job: MultiJobId, confirmed: int, timeout: float) -> tuple[Batch, tuple[NodeView, ...]]:
+        """The driver's long poll: ends that no agent tells it, and the nodes there are."""
+        entry = self._multi_jobs[multi_job]
+        entry.heard_at = time.monotonic()
+        batch = await entry.outbox.take(confirmed, timeout)
+        entry.heard_at = time.monotonic()
+        return batch, self._world.views()
+
+    async def close(self, multi_job: MultiJobId) -> None:
+        """End what is left of a multi-job and forget it. Returns when it is gone."""
+        entry = self._multi_jobs.get(multi_job)
+        if entry is None:
+            return
+        self._stop_all(entry, Outcome.STOPPED, "its search was closed")
+        if entry.open_jobs:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(entry.all_ended.wait(), CLOSE_LIMIT)
+        await self._world.forget(multi_job)
+        self._multi_jobs.pop(multi_job, None)
+        self._idle_since = time.monotonic()
+
+    async def status(self) -> dict[str, object]:
+        """For people and tests: settings, where the journal is, the nodes, multi-jobs with their unfinished jobs."""
+        return {
+            "settings": self._settings,
+            "journal": self._journal_path,
+            "nodes": self._world.views(),
+            "multi_jobs": {name: len(entry.open_jobs) for name, entry in self._multi_jobs.items()},
+        }
+
+    # --- agents
+
+    async def tell(self, facts: Sequence[Event]) -> None:
+        self._handle(*facts)
+
+    # --- the loop: events in, decisions out
+
+    def _handle(self, *events: Event) -> None:
+        now = time.time()
+        stamped = [replace(event, at=now) for event in events]
+        before = {job for event in stamped for job in self._at_stake(event)}
+        decisions = self._core.handle(*stamped)
+        assert self._journal is not None
+        self._journal.append(now, stamped, decisions)
+        self._book(stamped, before)
+        self._dispatch(decisions)
+        self._arm(now)
+
+    def _dispatch(self, decisions: Iterable[Decision]) -> None:
+        by_node: dict[NodeId, list[Decision]] = {}
+        for decision in decisions:
+            by_node.setdefault(_node_of(decision), []).append(decision)
+        for node, orders in by_node.items():
+            payloads = {o.job: self._payloads[o.job] for o in orders if o.job in self._payloads}
+            self._world.send(node, orders, payloads)
+
+    def _at_stake(self, event: Event) -> Iterable[JobId]:
+        """Jobs that the event may end."""
+        if isinstance(event, NodeLost):
+            return [job.id for job in self._core.state.jobs_on(event.node)]
+        return [event.job] if isinstance(event, StopRequested | JobEnded | JobFailed) else []
+
+    def _book(self, events: Iterable[Event], at_stake: Iterable[JobId]) -> None:
+        """Keep count of unfinished jobs; tell the driver of ends that its agents cannot."""
+        for event in events:
+            if isinstance(event, JobSubmitted):
+                self._multi_jobs[event.spec.multi_job].open_jobs.add(event.spec.id)
+        told = {event.job for event in events if isinstance(event, JobEnded | JobFailed)}
+        for job_id in at_stake:
+            job = self._core.state.jobs[job_id]
+            entry = self._multi_jobs.get(job.spec.multi_job)
+            if job.status is not Status.ENDED or entry is None or job_id not in entry.open_jobs:
+                continue
+            entry.open_jobs.discard(job_id)
+            payload = self._payloads.pop(job_id)
+            if job_id not in told:
+                assert job.outcome is not None
+                entry.outbox.put(TrialEnded(payload.trial, job.outcome, job.reason))
+            if not entry.open_jobs:
+                entry.all_ended.set()
+
+    def _arm(self, now: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._core.wake_at != float("inf"):
+            delay = max(0.0, self._core.wake_at - now)
+            self._timer = asyncio.get_running_loop().call_later(delay, self._handle, TimerFired(0.0))
+
+    # --- life
+
+    def _start(self) -> None:
+        self._journal = Journal.create(self._journal_path, self._header())
+        self._nodes = Nodes(self._settings, self._handle_node)
+        self._keep(self._look_after())
+
+    async def _change(self, settings: Settings) -> None:
+        """Begin anew with other settings; nobody's job is here."""
+        await self._world.remove()
+        assert self._journal is not None
+        self._journal.close()
+        self._settings = settings
+        self._core = Scheduler(make_policy(settings.policy))
+        self._journal_path = f"{self._journal_path}.{int(time.time())}"
+        self._journal = Journal.create(self._journal_path, self._header())
+        self._nodes = Nodes(settings, self._handle_node)
+
+    def _header(self) -> dict[str, str]:
+        return {"policy": repr(make_policy(self._settings.policy)), "ray": ray.__version__}
+
+    def _handle_node(self, event: NodeJoined | NodeLost) -> None:
+        self._handle(event)
+
+    async def _look_after(self) -> None:
+        """Once a second: nodes that came and went, drivers that died, and whether anybody still needs this."""
+        while True:
+            await self._world.refresh()
+            now = time.monotonic()
+            for multi_job, entry in list(self._multi_jobs.items()):
+                if not entry.trial_actors and now - entry.heard_at > DRIVER_SILENCE:
+                    self._stop_all(entry, Outcome.LOST, "its driver died")
+                    self._keep(self.close(multi_job))
+            if self._multi_jobs:
+                self._idle_since = now
+            elif now - self._idle_since > IDLE_PERIOD:
+                await self._leave()
+            await asyncio.sleep(NODE_PERIOD)
+
+    async def _leave(self) -> None:
+        await self._world.remove()
+        assert self._journal is not None
+        self._journal.close()
+        ray.kill(ray.get_runtime_context().current_actor)
+
+    async def _watch_over(self, multi_job: MultiJobId, node: NodeId, trial_actor: ActorHandle[object]) -> None:
+        with contextlib.suppress(ray.exceptions.RayError):
+            await trial_actor.live.remote()  # type: ignore[attr-defined]
+        if (entry := self._multi_jobs.get(multi_job)) is not None:
+            entry.trial_actors.discard(node)
+
+    def _stop_all(self, entry: _MultiJob, outcome: Outcome, reason: str) -> None:
+        self._handle(*(StopRequested(0.0, job, outcome, reason) for job in sorted(entry.open_jobs)))
+
+    @property
+    def _world(self) -> Nodes:
+        assert self._nodes is not None, "configure() comes first"
+        return self._nodes
+
+    def _keep(self, work: Awaitable[object]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _node_of(decision: Decision) -> NodeId:
+    return decision.node if hasattr(decision, "node") else decision.assignment.devices[0].node
