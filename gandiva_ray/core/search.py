@@ -85,7 +85,7 @@ class Searcher(Protocol):
 class Problem:
     """What is searched: a space in Ray Tune's terms, a metric to make small or large, how many samples of the space.
 
-    `num_samples` counts samples of the random part; each grid_search multiplies them, as in Ray Tune.
+    `num_samples` counts samples of the random part; each grid_search multiplies them, as in Ray Tune. -1 is endless.
     """
 
     space: Mapping[str, Any]
@@ -93,6 +93,16 @@ class Problem:
     mode: Mode
     num_samples: int = 1
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.metric:
+            raise ValueError('a search needs a metric: the key of the reports to judge by, such as metric="loss"')
+        if self.mode not in ("min", "max"):
+            raise ValueError(f'mode must be "min" or "max", got {self.mode!r}')
+        if self.num_samples < 1 and self.num_samples != -1:
+            raise ValueError(f"num_samples must be at least 1, or -1 for no end, got {self.num_samples!r}")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed must be from 0 to 2**32 - 1, got {self.seed!r}")
 
 
 class Algorithm(Protocol):
