@@ -116,7 +116,7 @@ class AshaSearcher:
         return min(max(lowest, step + 1), self._knobs.max_t)
 
     def _judge(self, rung: _Rung, step: int, value: float) -> str:
-        """Why a trial with this value stops here; empty where it goes on. A value that is not finite is below all others."""
+        """Why a trial with this value stops here; empty where it goes on. What is not finite is below all that is."""
         cutoff = rung.cutoff(self._knobs.reduction_factor)
         others = len(rung.values)
         worth = self._sign * value if math.isfinite(value) else -math.inf

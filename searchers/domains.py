@@ -11,9 +11,10 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
-from numbers import Integral, Real
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
+
+from searchers.checks import is_number, is_whole
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -87,7 +88,7 @@ class Float(Domain):
         return float((round(drawn / self.q) if self.log else drawn) * self.q)
 
     def adopt(self, value: Any) -> float:
-        if not _is_number(value) or not self.lower <= value <= self.upper or not _fits(value, self.q):
+        if not is_number(value) or not self.lower <= value <= self.upper or not _fits(value, self.q):
             raise ValueError(f"{value!r} is outside {self}")
         return float(value)
 
@@ -102,7 +103,7 @@ class Float(Domain):
 
 @dataclass(frozen=True, slots=True)
 class Integer(Domain):
-    """randint, qrandint, lograndint, qlograndint. `upper` is exclusive, and inclusive where q is 2 or more (Ray Tune)."""
+    """randint, qrandint, lograndint, qlograndint. `upper` is exclusive, inclusive where q is at least 2 (Ray Tune)."""
 
     lower: int
     upper: int
@@ -114,7 +115,7 @@ class Integer(Domain):
 
     def check(self) -> None:
         for name, number in (("lower", self.lower), ("upper", self.upper), ("q", self.q)):
-            if number is not None and not _is_whole(number):
+            if number is not None and not is_whole(number):
                 raise ValueError(f"{self}: {name} must be a whole number")
         if self.lower == self.upper:
             raise ValueError(f"{self} is empty: its upper bound is exclusive; make it larger")
@@ -130,7 +131,7 @@ class Integer(Domain):
         return int(drawn) * self._q
 
     def adopt(self, value: Any) -> int:
-        if not _is_whole(value) or value % self._q or int(value) // self._q not in self._indices:
+        if not is_whole(value) or value % self._q or int(value) // self._q not in self._indices:
             raise ValueError(f"{value!r} is outside {self}")
         return int(value)
 
@@ -180,7 +181,7 @@ class Normal(Domain):
         return value if self.q is None else float(round(value / self.q) * self.q)
 
     def adopt(self, value: Any) -> float:
-        if not _is_number(value) or not _fits(value, self.q):
+        if not is_number(value) or not _fits(value, self.q):
             raise ValueError(f"{value!r} is outside {self}")
         return float(value)
 
@@ -285,16 +286,8 @@ def _check_range(domain: Domain, lower: float, upper: float, log: bool, q: float
 
 def _check_numbers(domain: Domain, numbers: Mapping[str, Any]) -> None:
     for name, number in numbers.items():
-        if number is not None and not _is_number(number):
+        if number is not None and not is_number(number):
             raise ValueError(f"{domain}: {name} must be a finite number, got {number!r}")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_whole(value: Any) -> bool:
-    return _is_number(value) and (isinstance(value, Integral) or float(value).is_integer())
 
 
 def _is_multiple(value: float, q: float) -> bool:

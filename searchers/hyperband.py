@@ -1,4 +1,4 @@
-"""Hyperband (Li et al., JMLR 2018): halving at several grace periods, as nobody knows how early a curve can be trusted."""
+"""Hyperband (Li et al., JMLR 2018): halving at several grace periods, as nobody knows how early a curve tells."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Hyperband:
         return BracketSearcher(problem, Sampling(problem, self.points_to_evaluate), plans, self.reduction_factor)
 
     def iteration(self) -> Iterator[Plan]:
-        """The brackets s = s_max ... 0 of n = ceil((s_max + 1) / (s + 1) * eta^s) trials from max_t * eta^-s reports on."""
+        """The brackets s = s_max ... 0: ceil((s_max + 1) / (s + 1) * eta^s) trials, first judged at max_t * eta^-s."""
         eta = self.reduction_factor
         s_max = _whole_logarithm(self.max_t, eta)
         for s in range(s_max, -1, -1):

@@ -1,4 +1,4 @@
-"""Brackets of rungs: trials that reach each milestone together, where all but the best 1/eta stop (Li et al., JMLR 2018)."""
+"""Brackets of rungs, which trials reach together and where all but the best 1/eta stop (Li et al., JMLR 2018)."""
 
 from __future__ import annotations
 

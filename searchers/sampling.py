@@ -24,8 +24,8 @@ Points = Sequence[Mapping[str, Any]]
 class Sampling:
     """The trials of a problem, one after another: the same ones for the same seed, however they are asked for.
 
-    The points come first, each in the place of a sample; every sample is combined with the grid of what it does not fix.
-    `enumerate_all` makes a grid of every domain. Raises ValueError where the space, the points or that are at fault.
+    The points come first, each in the place of a sample; a sample is combined with every grid that it does not fix.
+    `enumerate_all` makes a grid of every domain. Raises ValueError where the space or the points are at fault.
     """
 
     def __init__(self, problem: Problem, points: Points | None = None, *, enumerate_all: bool = False) -> None:
@@ -73,7 +73,7 @@ class Sampling:
         return math.prod(count for name, count in self._grids.items() if name not in fixed)
 
     def _combination(self, fixed: Mapping[str, Any], index: int) -> dict[str, Any]:
-        """The `index`-th combination of the grids that are not fixed; the first grid changes fastest, as in Ray Tune."""
+        """The `index`-th combination of the grids not fixed; the first grid changes fastest, as in Ray Tune."""
         values = {}
         for name, count in self._grids.items():
             if name not in fixed:

@@ -1,16 +1,17 @@
 """Search spaces in Ray Tune's terms: nested dicts and lists of constants and of what the functions here give.
 
-`Space` reads one once, refuses what cannot be meant, and builds configurations. A parameter is named by its path: "model/lr".
+`Space` reads one once, refuses what cannot be meant, and builds configurations. A parameter's name is its path:
+"model/lr".
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from searchers.domains import Choice, Domain, Float, Integer, Normal, SampleFrom, categories_of, same
+from searchers.tree import NotYet, Slot, View, fill, has_slot, join
 
 
 def uniform(lower: float, upper: float) -> Float:
@@ -98,13 +99,6 @@ _FUNCTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Slot:
-    """A parameter's place in the space."""
-
-    name: str
-
-
 class Space:
     """A param_space, read. Raises ValueError that names the parameter's path and the fix.
 
@@ -119,16 +113,16 @@ class Space:
         self._tree = self._read(param_space, "")
 
     def config(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The configuration with these values: of every domain, and of sample_from parameters that are not to be called."""
+        """The configuration with these values, of every domain and of the sample_from parameters not to be called."""
         values = dict(values)
         waiting = [name for name in self._functions if name not in values]
         while waiting:
-            view = _View(_fill(self._tree, values))
+            view = View(fill(self._tree, values))
             called = [name for name in waiting if self._call(name, view, values)]
             if not called:
                 raise ValueError(f"param_space: the sample_from functions of {', '.join(waiting)} need one another")
             waiting = [name for name in waiting if name not in values]
-        config: dict[str, Any] = _fill(self._tree, values)
+        config: dict[str, Any] = fill(self._tree, values)
         return config
 
     def point(self, point: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,12 +132,12 @@ class Space:
         """
         return dict(self._match(self._tree, point, ""))
 
-    def _call(self, name: str, view: _View, values: dict[str, Any]) -> bool:
+    def _call(self, name: str, view: View, values: dict[str, Any]) -> bool:
         """Put the function's value among `values`; False where it needs one that is not there yet."""
         try:
             value = self._functions[name](view)
-            value = value.settled() if isinstance(value, _View) else value
-        except _NotYet:
+            value = value.settled() if isinstance(value, View) else value
+        except NotYet:
             return False
         except Exception as error:
             raise ValueError(f"param_space, {name}: sample_from raised {type(error).__name__}: {error}") from error
@@ -156,22 +150,22 @@ class Space:
         if isinstance(value, Mapping) and "grid_search" in value:
             return self._read_grid(value, path)
         if isinstance(value, Mapping):
-            return {key: self._read(child, _join(path, key)) for key, child in value.items()}
+            return {key: self._read(child, join(path, key)) for key, child in value.items()}
         if type(value) in (list, tuple):
-            children = [self._read(child, _join(path, index)) for index, child in enumerate(value)]
-            return type(value)(children) if any(map(_has_slot, children)) else value
+            children = [self._read(child, join(path, index)) for index, child in enumerate(value)]
+            return type(value)(children) if any(map(has_slot, children)) else value
         if isinstance(value, Domain | SampleFrom):
             return self._place(value, path)
         _refuse_mistakes(value, path)
         return value
 
-    def _read_grid(self, value: Mapping[str, Any], path: str) -> _Slot:
+    def _read_grid(self, value: Mapping[str, Any], path: str) -> Slot:
         if len(value) > 1:
             others = ", ".join(repr(key) for key in value if key != "grid_search")
             raise ValueError(f"param_space, {path}: a dict with the key 'grid_search' cannot hold {others} too")
         return self._place(Choice(categories_of(value["grid_search"]), grid=True), path)
 
-    def _place(self, domain: Domain | SampleFrom, path: str) -> _Slot:
+    def _place(self, domain: Domain | SampleFrom, path: str) -> Slot:
         try:
             domain.check()
         except ValueError as error:
@@ -180,12 +174,12 @@ class Space:
             raise ValueError(f"param_space: two parameters have the path {path}; rename one")
         if isinstance(domain, SampleFrom):
             self._functions[path] = domain
-            return _Slot(path)
+            return Slot(path)
         if isinstance(domain, Choice):
             for category in domain.categories:
                 _refuse_nested(category, domain, path)
         self.domains[path] = domain
-        return _Slot(path)
+        return Slot(path)
 
     def _match(self, tree: Any, given: Any, path: str) -> Iterator[tuple[str, Any]]:
         if isinstance(tree, dict):
@@ -193,15 +187,15 @@ class Space:
                 raise ValueError(f"{path or 'it'} must be a dict with keys of {_names(tree)}, got {given!r}")
             for key, value in given.items():
                 if key not in tree:
-                    raise ValueError(f"{_join(path, key)} is not in param_space; {_nearest(key, tree, path)}")
-                yield from self._match(tree[key], value, _join(path, key))
-        elif isinstance(tree, _Slot):
+                    raise ValueError(f"{join(path, key)} is not in param_space; {_nearest(key, tree, path)}")
+                yield from self._match(tree[key], value, join(path, key))
+        elif isinstance(tree, Slot):
             yield tree.name, self._adopt(tree.name, given)
-        elif _has_slot(tree):
+        elif has_slot(tree):
             if not isinstance(given, list | tuple) or len(given) != len(tree):
                 raise ValueError(f"{path} must be a list of {len(tree)} values, got {given!r}")
             for index, (child, value) in enumerate(zip(tree, given, strict=True)):
-                yield from self._match(child, value, _join(path, index))
+                yield from self._match(child, value, join(path, index))
         elif not same(tree, given):
             raise ValueError(f"{path}: {given!r} is not what param_space fixes it at, {tree!r}")
 
@@ -212,63 +206,6 @@ class Space:
             return self.domains[name].adopt(value)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-
-
-class _NotYet(Exception):
-    """A sample_from parameter was looked at before it was known."""
-
-
-class _View(Mapping[Any, Any]):
-    """The configuration as sample_from functions see it: `config["lr"]`, `config.lr` and `spec.config.lr` alike."""
-
-    def __init__(self, tree: dict[Any, Any]) -> None:
-        self._tree = tree
-
-    def __getitem__(self, key: Any) -> Any:
-        if key == "config" and key not in self._tree:
-            return self
-        return _seen(self._tree[key])
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._tree)
-
-    def __len__(self) -> int:
-        return len(self._tree)
-
-    def settled(self) -> dict[Any, Any]:
-        """The plain dict behind the view."""
-        if _has_slot(self._tree):
-            raise _NotYet
-        return self._tree
-
-
-def _seen(value: Any) -> Any:
-    if isinstance(value, _Slot) or (type(value) in (list, tuple) and _has_slot(value)):
-        raise _NotYet
-    return _View(value) if isinstance(value, dict) else value
-
-
-def _fill(tree: Any, values: Mapping[str, Any]) -> Any:
-    """The tree with values in the slots that have one."""
-    if isinstance(tree, _Slot):
-        return values.get(tree.name, tree)
-    if isinstance(tree, dict):
-        return {key: _fill(child, values) for key, child in tree.items()}
-    if type(tree) in (list, tuple) and _has_slot(tree):
-        return type(tree)(_fill(child, values) for child in tree)
-    return tree
-
-
-def _has_slot(tree: Any) -> bool:
-    if isinstance(tree, dict):
-        return any(map(_has_slot, tree.values()))
-    return isinstance(tree, _Slot) or (type(tree) in (list, tuple) and any(map(_has_slot, tree)))
 
 
 def _refuse_mistakes(value: Any, path: str) -> None:
@@ -294,14 +231,10 @@ def _refuse_nested(category: Any, domain: Choice, path: str) -> None:
         )
 
 
-def _join(path: str, key: Any) -> str:
-    return f"{path}/{key}" if path else str(key)
-
-
 def _names(tree: Mapping[Any, Any]) -> str:
     return ", ".join(map(repr, tree))
 
 
 def _nearest(key: Any, tree: Mapping[Any, Any], path: str) -> str:
     known = difflib.get_close_matches(str(key), [str(name) for name in tree], n=1, cutoff=0.0)
-    return f"the nearest key is {_join(path, known[0])}" if known else "it has no keys there"
+    return f"the nearest key is {join(path, known[0])}" if known else "it has no keys there"

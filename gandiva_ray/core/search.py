@@ -21,7 +21,7 @@ Config = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """A new trial. It parks after the report `until` (None: it runs to its end); ids are zero-padded counts: "00007"."""
+    """A new trial. It parks after the report `until` (None: it runs to its end); ids are padded counts: "00007"."""
 
     trial: TrialId
     config: Config
@@ -106,7 +106,7 @@ class Problem:
 
 
 class Algorithm(Protocol):
-    """The knobs of a kind of search: what a user writes (`Hyperband(max_t=27)`). Frozen; memory lives in the Searcher."""
+    """The knobs of a search, as a user writes them (`Hyperband(max_t=27)`). Frozen; memory lives in the Searcher."""
 
     def start(self, problem: Problem) -> Searcher:
         """A fresh search. Raises ValueError, naming the thing and the fix, where problem and knobs do not fit."""
