@@ -132,7 +132,7 @@ class RunConfig:
     verbose: int = 1
 
     def __post_init__(self) -> None:
-        if self.name is not None and (not isinstance(self.name, str) or Path(self.name).name != self.name):
+        if self.name is not None and not _is_folder_name(self.name):
             raise ValueError(f"name is the name of a folder under storage_path, without slashes; got {self.name!r}")
         if self.storage_path is not None and not isinstance(self.storage_path, str | Path):
             raise TypeError(f"storage_path is the path of a folder, got {self.storage_path!r}")
@@ -143,6 +143,10 @@ class RunConfig:
             )
         if self.verbose not in (0, 1):
             raise ValueError(f"verbose is 0 (silent) or 1 (progress), got {self.verbose!r}")
+
+
+def _is_folder_name(name: object) -> bool:
+    return isinstance(name, str) and name not in ("", ".", "..") and Path(name).name == name
 
 
 def _is_number(value: object) -> bool:
