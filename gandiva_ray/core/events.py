@@ -23,7 +23,7 @@ class JobStarted:
 
 @dataclass(frozen=True, slots=True)
 class JobProgressed:
-    """About once a second. `device_seconds` is what it received since the last one; `step` counts its reports so far."""
+    """About once a second. `device_seconds` is what it got since the last one; `step` counts its reports so far."""
 
     at: float
     job: JobId

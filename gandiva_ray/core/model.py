@@ -1,8 +1,9 @@
-"""The nouns: devices, nodes, jobs and what becomes of them. Times are seconds on the clock of whoever drives the core."""
+"""The nouns: devices, nodes, jobs and what becomes of them. Times are seconds on the clock of the driver."""
 
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import dataclass, field
 
 JobId = str
@@ -32,6 +33,10 @@ class Node:
     free_bytes: int
     rehomes: bool
 
+    def __post_init__(self) -> None:
+        if len(set(self.devices)) != len(self.devices) or any(device.node != self.id for device in self.devices):
+            raise ValueError(f"the devices of node {self.id!r} must be distinct and its own, got {self.devices!r}")
+
 
 class Outcome(enum.Enum):
     """How a job, and so its trial, ended."""
@@ -55,6 +60,12 @@ class Status(enum.Enum):
     ENDED = "ended"
 
 
+def check_weight(weight: float, of: str) -> None:
+    """Raises ValueError where `weight` is no weight; `of` names whose it is."""
+    if not (math.isfinite(weight) and weight >= 0):
+        raise ValueError(f"the weight of {of} must be a finite number of at least 0, got {weight!r}")
+
+
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """A job's home: its gang of devices (all on one node for live jobs), and how it shares their time.
@@ -71,8 +82,11 @@ class Assignment:
     def __post_init__(self) -> None:
         if not self.devices or len(set(self.devices)) != len(self.devices):
             raise ValueError(f"an assignment needs distinct devices, got {self.devices!r}")
-        if self.weight < 0:
-            raise ValueError(f"a weight is at least 0, got {self.weight!r}")
+        check_weight(self.weight, "an assignment")
+
+    @property
+    def node(self) -> NodeId:
+        return self.devices[0].node
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +99,11 @@ class JobSpec:
     weight: float = 1.0
     exclusive: bool = False
     until: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_devices < 1:
+            raise ValueError(f"job {self.id!r} must ask for at least 1 device, got {self.num_devices!r}")
+        check_weight(self.weight, f"job {self.id!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +134,28 @@ class Job:
     @property
     def id(self) -> JobId:
         return self.spec.id
+
+    @property
+    def order(self) -> tuple[float, JobId]:
+        """What sorts jobs by their submission."""
+        return self.submitted_at, self.spec.id
+
+    @property
+    def home(self) -> tuple[Device, ...]:
+        """The devices where its state lives; none before its launch and after its end."""
+        return self.assignment.devices if self.assignment is not None and self.placed else ()
+
+    @property
+    def placed(self) -> bool:
+        """Whether it is resident on a node: launched and not yet ended."""
+        return self.status in (Status.LAUNCHING, Status.RUNNING, Status.PARKED, Status.STOPPING)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it is about to end: a stop is asked for or ordered, and no other order counts any more."""
+        return self.stop is not None or self.status is Status.STOPPING
+
+    @property
+    def wants_turns(self) -> bool:
+        """Whether it would run if it were given its devices now."""
+        return self.status in (Status.LAUNCHING, Status.RUNNING) and self.stop is None and self.weight > 0

@@ -1,6 +1,6 @@
 """What a node's agent and the processes of its trials say to each other, and the page of memory they share.
 
-The agent listens on an abstract Unix socket. Two kinds of process connect: a **template**, which forks trials when it is
+The agent listens on an abstract Unix socket. Two kinds of process connect: a **template**, which forks trials when
 told to, and a **trial**. Each message is one JSON object behind its length (4 bytes, big-endian); `op` says which.
 
     template -> agent   hello    {multi_job, pid, role: "template"}
@@ -155,11 +155,16 @@ class Channel:
     def receive(self) -> Message | None:
         """The next message; None when the agent is gone."""
         while not self._ready:
-            data = self._socket.recv(65536)
-            if not data:
+            messages = self.read()
+            if messages is None:
                 return None
-            self._ready = self._decoder.feed(data)
+            self._ready += messages
         return self._ready.pop(0)
+
+    def read(self) -> list[Message] | None:
+        """Read once, for who waits on the file descriptor: the messages now whole; None when the agent is gone."""
+        data = self._socket.recv(65536)
+        return self._decoder.feed(data) if data else None
 
     def fileno(self) -> int:
         return self._socket.fileno()

@@ -1,0 +1,152 @@
+"""Hyper-parameter search on Ray that runs every configuration at once, by slicing time at mini-batch boundaries.
+
+Names are loaded when they are first used: importing the package loads neither ray nor torch nor optuna nor pandas.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from difflib import get_close_matches
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gandiva_ray.config import RunConfig, TuneConfig
+    from gandiva_ray.results import Result, ResultGrid
+    from gandiva_ray.runtime.client import init, shutdown
+    from gandiva_ray.trial.session import report
+    from gandiva_ray.tuner import Tuner
+    from searchers import (
+        ASHA,
+        GridSearch,
+        Hyperband,
+        RandomSearch,
+        SuccessiveHalving,
+        choice,
+        grid_search,
+        lograndint,
+        loguniform,
+        qlograndint,
+        qloguniform,
+        qrandint,
+        qrandn,
+        quniform,
+        randint,
+        randn,
+        sample_from,
+        uniform,
+    )
+
+__all__ = [
+    "Tuner",
+    "TuneConfig",
+    "RunConfig",
+    "Result",
+    "ResultGrid",
+    "report",
+    "init",
+    "shutdown",
+    "RandomSearch",
+    "GridSearch",
+    "SuccessiveHalving",
+    "ASHA",
+    "Hyperband",
+    "uniform",
+    "quniform",
+    "loguniform",
+    "qloguniform",
+    "randn",
+    "qrandn",
+    "randint",
+    "qrandint",
+    "lograndint",
+    "qlograndint",
+    "choice",
+    "sample_from",
+    "grid_search",
+]
+
+_HOMES = {
+    "Tuner": "gandiva_ray.tuner",
+    "TuneConfig": "gandiva_ray.config",
+    "RunConfig": "gandiva_ray.config",
+    "Result": "gandiva_ray.results",
+    "ResultGrid": "gandiva_ray.results",
+    "report": "gandiva_ray.trial.session",
+    "init": "gandiva_ray.runtime.client",
+    "shutdown": "gandiva_ray.runtime.client",
+}
+
+_SEARCHER = "use TuneConfig(searcher=gandiva_ray.Hyperband(...)) or another of its searchers"
+_NO_CHECKPOINTS = "checkpoints are not there yet; a trial is suspended and resumed in memory without one"
+_IN_RAY_TUNE = {
+    "PopulationBasedTraining": _SEARCHER,
+    "PB2": _SEARCHER,
+    "AsyncHyperBandScheduler": "use TuneConfig(searcher=gandiva_ray.ASHA(...))",
+    "ASHAScheduler": "use TuneConfig(searcher=gandiva_ray.ASHA(...))",
+    "HyperBandScheduler": "use TuneConfig(searcher=gandiva_ray.Hyperband(...))",
+    "HyperBandForBOHB": "use TuneConfig(searcher=gandiva_ray.Hyperband(...))",
+    "MedianStoppingRule": _SEARCHER,
+    "FIFOScheduler": "use TuneConfig(searcher=gandiva_ray.RandomSearch())",
+    "create_searcher": _SEARCHER,
+    "create_scheduler": _SEARCHER,
+    "Checkpoint": _NO_CHECKPOINTS,
+    "CheckpointConfig": _NO_CHECKPOINTS,
+    "get_checkpoint": _NO_CHECKPOINTS,
+    "FailureConfig": "failed trials are not retried yet",
+    "ResumeConfig": "a search cannot be resumed yet",
+    "SyncConfig": "use RunConfig(storage_path=...) with a folder that all nodes share",
+    "Trainable": "use a function def train(config): ... that calls gandiva_ray.report",
+    "TuneContext": "a trial works in its own folder: os.getcwd()",
+    "get_context": "a trial works in its own folder: os.getcwd()",
+    "with_resources": "every trial gets one device",
+    "PlacementGroupFactory": "every trial gets one device",
+    "with_parameters": "use functools.partial: what the trainable holds is sent once and shared by its trials",
+    "Callback": "read ResultGrid.get_dataframe() after fit()",
+    "ProgressReporter": "use RunConfig(verbose=0) for silence",
+    "CLIReporter": "use RunConfig(verbose=0) for silence",
+    "JupyterNotebookReporter": "use RunConfig(verbose=0) for silence",
+    "Stopper": "use TuneConfig(target=..., time_budget_s=...) or a searcher that stops trials",
+    "Experiment": "use Tuner(...).fit()",
+    "ExperimentAnalysis": "use ResultGrid, which fit() returns",
+    "run": "use Tuner(...).fit()",
+    "run_experiments": "use Tuner(...).fit()",
+    "register_trainable": "pass the function itself to Tuner",
+    "register_env": "pass the function itself to Tuner",
+    "TuneError": "errors are TypeError, ValueError or RuntimeError",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        home = _HOMES.get(name)
+        value = getattr(importlib.import_module(home) if home else _searchers(), name)
+        globals()[name] = value
+        return value
+    # `from gandiva_ray import x` would replace an AttributeError by an ImportError that says nothing.
+    importing = sys._getframe(1).f_code.co_name == "_handle_fromlist"
+    known = name in _IN_RAY_TUNE
+    raise (ImportError if importing and known else AttributeError)(_missing(name), name=name)
+
+
+def _missing(name: str) -> str:
+    if name in _IN_RAY_TUNE:
+        return f"gandiva_ray has no {name!r} yet (Ray Tune has it): {_IN_RAY_TUNE[name]}"
+    nearest = get_close_matches(name, __all__, n=1)
+    hint = f": did you mean {nearest[0]!r}?" if nearest else ""
+    return f"module 'gandiva_ray' has no attribute {name!r}{hint}"
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _searchers() -> ModuleType:
+    module = importlib.import_module("searchers")
+    if not hasattr(module, "Hyperband"):
+        raise ImportError(
+            f"gandiva_ray needs its own package 'searchers', but Python found another one first: {module.__file__}. "
+            "Rename it, or take its folder off sys.path"
+        )
+    return module

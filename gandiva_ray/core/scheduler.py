@@ -1,0 +1,48 @@
+"""The cluster level: events in, decisions out. It never asks the time; its driver keeps the clock."""
+
+from __future__ import annotations
+
+from gandiva_ray.core.decisions import Decision
+from gandiva_ray.core.events import Event
+from gandiva_ray.core.plan import Plan, Policy, reconcile
+from gandiva_ray.core.state import ClusterState, ClusterView
+
+
+class Scheduler:
+    """Says where jobs live and with what weight, and speaks only when something changes."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._state = ClusterState()
+        self._plan = Plan({})
+
+    @property
+    def policy(self) -> Policy:
+        return self._policy
+
+    @property
+    def state(self) -> ClusterView:
+        return self._state
+
+    @property
+    def plan(self) -> Plan:
+        """The latest plan; its `why` says what each waiting job waits for."""
+        return self._plan
+
+    @property
+    def wake_at(self) -> float:
+        """When to send TimerFired if nothing else happens first; infinity if never."""
+        return self._plan.until
+
+    def handle(self, *events: Event) -> list[Decision]:
+        """What to do now that all this has happened. It is planned once, so give together what has one cause.
+
+        Raises IllegalFact for an event that cannot have happened; those before it stay noted.
+        """
+        for event in events:
+            self._state.apply(event)
+        self._plan = self._policy.plan(self._state)
+        decisions = reconcile(self._state, self._plan)
+        for decision in decisions:
+            self._state.apply(decision)
+        return decisions

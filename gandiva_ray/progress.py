@@ -1,0 +1,241 @@
+"""What the user sees of a search under way: a live panel on a terminal, else a line now and then, or nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from gandiva_ray.core.model import TrialId
+from gandiva_ray.results import Result, ResultGrid, flatten
+from gandiva_ray.search_session import DeviceView
+
+_REDRAW_EVERY = 0.25
+_LINE_EVERY = 5.0
+_MAX_DEVICES = 16
+_MAX_VALUE_LENGTH = 40
+_STYLES = {"running": "cyan", "completed": "green", "stopped": "yellow", "failed": "bold red", "lost": "bold red"}
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    trial: TrialId
+    value: float
+    config: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A search at one moment: `elapsed` seconds, its trials counted by state, the reports so far."""
+
+    elapsed: float
+    trials: Mapping[str, int]
+    reports: int
+    best: Best | None
+    devices: Sequence[DeviceView]
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """What stays the same during a run. `goal` says what is searched for: "max accuracy"."""
+
+    run: str
+    searcher: str
+    goal: str
+    folder: str
+
+
+class Progress(Protocol):
+    def start(self) -> None:
+        """The search begins."""
+
+    def update(self, take: Callable[[], Snapshot]) -> None:
+        """Something may have happened. Cheap: a snapshot is taken only when it is time to show one."""
+
+    def failed(self, trial: TrialId, reason: str) -> None:
+        """A trial failed or was lost."""
+
+    def close(self) -> None:
+        """The search is over, or was broken off; may be called again."""
+
+    def finish(self, results: ResultGrid, elapsed: float) -> None:
+        """What was found, after `close`."""
+
+
+def open_progress(verbose: int, heading: Heading, console: Console | None = None) -> Progress:
+    """The one that fits: nothing at verbose 0, a panel where it can be redrawn (a terminal, a notebook), else lines."""
+    if verbose == 0:
+        return Silence()
+    console = console or Console(highlight=False)
+    redraws = console.is_terminal and not console.is_dumb_terminal
+    if console.is_jupyter:
+        redraws = importlib.util.find_spec("ipywidgets") is not None  # without it rich only warns
+    return LivePanel(heading, console) if redraws else Lines(heading, console)
+
+
+class Silence:
+    def start(self) -> None: ...
+
+    def update(self, take: Callable[[], Snapshot]) -> None: ...
+
+    def failed(self, trial: TrialId, reason: str) -> None: ...
+
+    def close(self) -> None: ...
+
+    def finish(self, results: ResultGrid, elapsed: float) -> None: ...
+
+
+class Lines:
+    """One line at the start, one every few seconds if something changed, one a failed trial, and a summary."""
+
+    def __init__(self, heading: Heading, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._heading = heading
+        self._console = console
+        self._clock = clock
+        self._due_at = clock()
+        self._shown: str | None = None
+
+    def start(self) -> None:
+        heading = self._heading
+        self._print(Text(f"{heading.run}: {heading.searcher}, {heading.goal}, in {heading.folder}"))
+
+    def update(self, take: Callable[[], Snapshot]) -> None:
+        if self._clock() < self._due_at:
+            return
+        self._due_at = self._clock() + _LINE_EVERY
+        snapshot = take()
+        line = f"{_counts(snapshot.trials).plain}; {_speed(snapshot).plain}; best {_best(snapshot.best).plain}"
+        what_counts = f"{snapshot.trials}{snapshot.reports}"
+        if what_counts != self._shown:
+            self._shown = what_counts
+            self._print(Text(f"[{_duration(snapshot.elapsed)}] {line}"))
+
+    def failed(self, trial: TrialId, reason: str) -> None:
+        self._print(_failure(trial, reason))
+
+    def close(self) -> None: ...
+
+    def finish(self, results: ResultGrid, elapsed: float) -> None:
+        for name, value in _summary(results, elapsed):
+            self._print(Text(f"{name + ':':<9}").append(value))
+
+    def _print(self, text: Text) -> None:
+        self._console.print(text, soft_wrap=True)
+
+
+class LivePanel:
+    """One panel, redrawn in place; what is printed meanwhile goes above it."""
+
+    def __init__(self, heading: Heading, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._heading = heading
+        self._console = console
+        self._clock = clock
+        self._due_at = clock()
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+
+    def start(self) -> None:
+        self._live.start()
+
+    def update(self, take: Callable[[], Snapshot]) -> None:
+        if self._clock() >= self._due_at:
+            self._live.update(render(self._heading, take()), refresh=True)
+            self._due_at = self._clock() + _REDRAW_EVERY
+
+    def failed(self, trial: TrialId, reason: str) -> None:
+        self._console.print(_failure(trial, reason), soft_wrap=True)
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def finish(self, results: ResultGrid, elapsed: float) -> None:
+        self._console.print(_panel(self._heading.run, self._heading.searcher, _summary(results, elapsed)))
+
+
+def render(heading: Heading, snapshot: Snapshot) -> RenderableType:
+    """The panel of a search under way."""
+    rows = [
+        ("Goal", Text(heading.goal)),
+        ("Trials", _counts(snapshot.trials)),
+        ("Best", _best(snapshot.best)),
+        ("Speed", _speed(snapshot).append(f", {_duration(snapshot.elapsed)} elapsed")),
+        *((device.name, _device(device)) for device in snapshot.devices[:_MAX_DEVICES]),
+    ]
+    if len(snapshot.devices) > _MAX_DEVICES:
+        rows.append(("", Text(f"and {len(snapshot.devices) - _MAX_DEVICES} more devices", style="dim")))
+    rows.append(("Folder", Text(heading.folder, style="dim")))
+    return _panel(heading.run, heading.searcher, rows)
+
+
+def _panel(title: str, subtitle: str, rows: Sequence[tuple[str, Text]]) -> Panel:
+    table = Table.grid(padding=(0, 2), expand=True)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(ratio=1, overflow="fold")
+    for name, value in rows:
+        table.add_row(name, value)
+    return Panel(table, title=Text(title), title_align="left", subtitle=Text(subtitle), subtitle_align="left")
+
+
+def _summary(results: ResultGrid, elapsed: float) -> list[tuple[str, Text]]:
+    counts = {outcome.value: count for outcome, count in results.counts.items()}
+    rows = [("Ended", Text(f"{results.stop_reason}, after {_duration(elapsed)}")), ("Trials", _counts(counts))]
+    try:
+        rows.insert(0, ("Best", _best(_best_of(results.get_best_result(), results.metric))))
+    except RuntimeError as nothing_found:
+        rows.insert(0, ("Best", Text(str(nothing_found), style="red")))
+    failure = next((result for result in results if result.error is not None), None)
+    if failure is not None:
+        rows.append(("Failure", Text(f"trial {failure.trial_id}: {failure.reason}", style="red")))
+        if failure.error != failure.reason:
+            rows.append(("", Text((failure.error or "").rstrip(), style="dim")))
+    rows.append(("Folder", Text(results.path)))
+    return rows
+
+
+def _best_of(result: Result, metric: str) -> Best:
+    return Best(result.trial_id, flatten(result.metrics)[metric], result.config)
+
+
+def _counts(trials: Mapping[str, int]) -> Text:
+    parts = [Text(f"{count} {state}", style=_STYLES.get(state, "")) for state, count in trials.items() if count]
+    return Text(", ").join(parts) if parts else Text("none yet")
+
+
+def _best(best: Best | None) -> Text:
+    if best is None:
+        return Text("nothing reported yet", style="dim")
+    config = " ".join(f"{name}={_short(value)}" for name, value in flatten(best.config).items())
+    return Text.assemble((_short(best.value), "bold green"), f" trial {best.trial}: {config}")
+
+
+def _speed(snapshot: Snapshot) -> Text:
+    rate = snapshot.reports / snapshot.elapsed if snapshot.elapsed > 0 else 0.0
+    return Text(f"{snapshot.reports} reports, {rate:.3g} a second")
+
+
+def _device(device: DeviceView) -> Text:
+    running = (" ".join(device.running), "cyan") if device.running else ("idle", "dim")
+    others = device.at_home - len(device.running)
+    return Text.assemble(running, (f" and {others} waiting for a turn", "dim") if others > 0 else "")
+
+
+def _failure(trial: TrialId, reason: str) -> Text:
+    return Text(f"trial {trial} failed: {reason}", style="red")
+
+
+def _short(value: object) -> str:
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= _MAX_VALUE_LENGTH else text[: _MAX_VALUE_LENGTH - 1] + "…"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"

@@ -1,0 +1,196 @@
+"""What a search found: one result a trial, each in exactly one state, and why."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Literal, get_args, overload
+
+from gandiva_ray.core.model import Outcome, TrialId
+from gandiva_ray.core.search import Mode
+from gandiva_ray.run_log import Line, Reports
+
+if TYPE_CHECKING:
+    import pandas
+
+Scope = Literal["last", "all"]
+
+_COLUMNS = ("trial_id", "state", "reason", "path", "steps", "device_seconds")
+
+
+def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested dicts as one, with keys joined by "/" as in Ray Tune."""
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(value, f"{prefix}{key}/")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One trial: its configuration, the last metrics that it reported, and how and why it ended.
+
+    `error` is the traceback of a trial that failed, `path` its folder (None where it never started), `steps` its
+    number of reports, `device_seconds` the device time that it received up to the last of them.
+    """
+
+    trial_id: TrialId
+    config: Mapping[str, Any]
+    metrics: Mapping[str, Any]
+    outcome: Outcome
+    reason: str
+    error: str | None
+    path: str | None
+    steps: int
+    device_seconds: float
+    _reports: Reports = field(repr=False, compare=False)
+
+    @property
+    def metrics_dataframe(self) -> pandas.DataFrame:
+        """One row a report: `step`, the metrics, `device_seconds`. Read from the run's log when asked for."""
+        import pandas
+
+        return pandas.DataFrame([_report_row(line) for line in self._reports.of(self.trial_id)])
+
+
+def _report_row(line: Line) -> dict[str, Any]:
+    return {"step": line["step"], **flatten(line["metrics"]), "device_seconds": line["device_seconds"]}
+
+
+@dataclass(frozen=True, slots=True)
+class ResultGrid(Sequence[Result]):
+    """All the trials of a search, in the order of their creation.
+
+    `path` is the run's folder, `stop_reason` says why the search ended, `interrupted` whether Ctrl-C ended it.
+    """
+
+    results: tuple[Result, ...]
+    metric: str
+    mode: Mode
+    path: str
+    stop_reason: str
+    interrupted: bool = False
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __iter__(self) -> Iterator[Result]:
+        return iter(self.results)
+
+    @overload
+    def __getitem__(self, index: int) -> Result: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Result]: ...
+    def __getitem__(self, index: int | slice) -> Result | Sequence[Result]:
+        return self.results[index]
+
+    @property
+    def counts(self) -> dict[Outcome, int]:
+        """How many trials ended in each way."""
+        return dict(Counter(result.outcome for result in self.results))
+
+    @property
+    def errors(self) -> list[str]:
+        """The errors of the trials that failed or were lost."""
+        return [result.error for result in self.results if result.error is not None]
+
+    @property
+    def num_errors(self) -> int:
+        return len(self.errors)
+
+    @property
+    def num_terminated(self) -> int:
+        """Trials that ended well: completed, or stopped by the search."""
+        return sum(result.outcome in (Outcome.COMPLETED, Outcome.STOPPED) for result in self.results)
+
+    def get_best_result(
+        self,
+        metric: str | None = None,
+        mode: Mode | None = None,
+        scope: Scope = "last",
+        filter_nan_and_inf: bool = True,
+    ) -> Result:
+        """The trial with the best last value of the metric, or the best value it ever reported (scope="all").
+
+        Metric and mode are those of the search unless given. Raises RuntimeError where no trial reported such a value.
+        """
+        metric, mode = metric or self.metric, mode or self.mode
+        if mode not in get_args(Mode):
+            raise ValueError(f'mode is "min" or "max", got {mode!r}')
+        if scope not in get_args(Scope):
+            raise ValueError(f'scope is "last" or "all" (others of Ray Tune are not supported yet), got {scope!r}')
+        sign = 1.0 if mode == "max" else -1.0
+        best: tuple[float, Result] | None = None
+        for result in self.results:
+            values = [sign * value for value in self._values(result, metric, scope)]
+            if filter_nan_and_inf:
+                values = [value for value in values if math.isfinite(value)]
+            if values and (best is None or _better(max(values, key=_rank), best[0])):
+                best = max(values, key=_rank), result
+        if best is None:
+            raise RuntimeError(self._why_no_best(metric))
+        return best[1]
+
+    def _values(self, result: Result, metric: str, scope: Scope) -> list[float]:
+        if scope == "last":
+            reported = [result.metrics]
+        else:
+            reported = [line["metrics"] for line in result._reports.of(result.trial_id)]
+        values = (flatten(metrics).get(metric) for metrics in reported)
+        return [value for value in values if isinstance(value, int | float)]
+
+    def _why_no_best(self, metric: str) -> str:
+        failure = next((result for result in self.results if result.error), None)
+        first = f" The first failure, of trial {failure.trial_id}: {failure.reason}" if failure else ""
+        if not self.results:
+            return f"there is no best result: no trial was created ({self.stop_reason})"
+        reported = sorted({name for result in self.results for name in flatten(result.metrics)})
+        if not reported:
+            counts = ", ".join(f"{count} {outcome.value}" for outcome, count in self.counts.items())
+            return f"there is no best result: no trial reported anything ({counts}).{first}"
+        if metric in reported:
+            return (
+                f"there is no best result: every value of {metric!r} is infinite, NaN or not a number; "
+                f"filter_nan_and_inf=False takes infinities and NaN as they are.{first}"
+            )
+        nearest = get_close_matches(metric, reported, n=1)
+        hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+        return f"there is no best result: no trial reported {metric!r}; {hint}Reported: {', '.join(reported)}.{first}"
+
+    def get_dataframe(self) -> pandas.DataFrame:
+        """One row a trial: `config/...`, the last metrics, `state`, `reason`, `path`, `steps`, `device_seconds`.
+
+        A metric that is called like one of these columns is in `metrics/<name>`.
+        """
+        import pandas
+
+        return pandas.DataFrame([_row(result) for result in self.results])
+
+
+def _rank(value: float) -> float:
+    """NaN is worse than anything."""
+    return -math.inf if math.isnan(value) else value
+
+
+def _better(value: float, than: float) -> bool:
+    return _rank(value) > _rank(than)
+
+
+def _row(result: Result) -> dict[str, Any]:
+    metrics = flatten(result.metrics)
+    return {
+        "trial_id": result.trial_id,
+        **flatten(result.config, "config/"),
+        **{f"metrics/{name}" if name in _COLUMNS else name: value for name, value in metrics.items()},
+        "state": result.outcome.value,
+        "reason": result.reason,
+        "path": result.path,
+        "steps": result.steps,
+        "device_seconds": result.device_seconds,
+    }

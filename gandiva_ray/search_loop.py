@@ -1,0 +1,120 @@
+"""The driver's loop: what happened to the trials goes into the MultiJob, what it wants done goes to the session."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from gandiva_ray.core.model import Outcome, TrialId
+from gandiva_ray.core.multi_job import MultiJob, TimeUp, TrialState
+from gandiva_ray.core.search import CapacityChanged, Create, StopTrial, TrialEnded, TrialEvent, TrialReported
+from gandiva_ray.interrupt import Interrupt, catch_interrupt
+from gandiva_ray.progress import Best, Progress, Snapshot
+from gandiva_ray.results import flatten
+from gandiva_ray.run_log import RunLog, line_of
+from gandiva_ray.search_session import SearchSession
+
+_POLL = 0.25
+_GRACE = 2.0  # how long trials that were told to stop may take to reach a boundary
+
+
+class SearchLoop:
+    """Runs a search once. `clock` gives the seconds since fit() was called."""
+
+    def __init__(
+        self,
+        multi_job: MultiJob,
+        session: SearchSession,
+        log: RunLog,
+        progress: Progress,
+        clock: Callable[[], float],
+        time_budget: float | None,
+    ) -> None:
+        self._multi_job = multi_job
+        self._session = session
+        self._log = log
+        self._progress = progress
+        self._clock = clock
+        self._time_budget = math.inf if time_budget is None else time_budget
+        self._give_up_at = math.inf
+        self._stops: dict[TrialId, StopTrial] = {}  # ordered, and not obeyed yet
+        self._reports = 0
+
+    def run(self) -> bool:
+        """Until every trial has ended, one way or another. Returns whether Ctrl-C ended it. Closes the session."""
+        with catch_interrupt() as interrupt:
+            try:
+                self._handle(CapacityChanged(self._session.num_devices, {}))
+                while not self._multi_job.done and self._clock() < self._give_up_at:
+                    self._turn(interrupt)
+            except KeyboardInterrupt:  # from a handler of the user's own
+                interrupt.pressed = True
+                self._end_early("interrupted")
+            finally:
+                self._session.close()
+        # What closing ended, ended as it had been told to.
+        self._handle(*(TrialEnded(stop.trial, stop.outcome, stop.reason) for stop in self._stops.values()))
+        return interrupt.pressed
+
+    def _turn(self, interrupt: Interrupt) -> None:
+        if reason := self._why_end(interrupt):
+            self._end_early(reason)
+        if self._multi_job.ending:
+            self._give_up_at = min(self._give_up_at, self._clock() + _GRACE)
+        patience = min(self._time_budget, self._give_up_at) - self._clock()
+        self._handle(*self._session.poll(min(_POLL, max(0.0, patience))))
+        self._progress.update(self._snapshot)
+
+    def _why_end(self, interrupt: Interrupt) -> str:
+        if interrupt.pressed:
+            return "interrupted"
+        if self._clock() >= self._time_budget:
+            return f"the time budget of {self._time_budget:g} seconds is used up"
+        return self._multi_job.stuck
+
+    def _end_early(self, reason: str) -> None:
+        if not self._multi_job.ending:
+            self._handle(TimeUp(reason))
+
+    def _handle(self, *events: TrialEvent | TimeUp) -> None:
+        effects = self._multi_job.handle(*map(_with_joined_names, events))
+        taken = [event for event in events if self._was_taken(event)]
+        if taken or effects:
+            self._log.write(*map(line_of, (*taken, *effects)))
+        self._stops.update((effect.trial, effect) for effect in effects if isinstance(effect, StopTrial))
+        for event in taken:
+            self._note(event)
+        creates = [effect for effect in effects if isinstance(effect, Create)]
+        actions = [effect for effect in effects if not isinstance(effect, Create)]
+        if actions:
+            self._session.act(actions)
+        if creates:
+            self._session.submit(creates)
+
+    def _was_taken(self, event: TrialEvent | TimeUp) -> bool:
+        """Whether the report counts: one that came after the search was decided does not."""
+        return not isinstance(event, TrialReported) or event.step <= self._multi_job.trials[event.trial].step
+
+    def _note(self, event: TrialEvent | TimeUp) -> None:
+        match event:
+            case TrialReported():
+                self._reports += 1
+            case TrialEnded(trial, outcome, reason):
+                self._stops.pop(trial, None)
+                if outcome in (Outcome.FAILED, Outcome.LOST):
+                    self._progress.failed(trial, reason)
+
+    def _snapshot(self) -> Snapshot:
+        record = self._multi_job.best
+        best = None
+        if record is not None and record.best_value is not None:
+            best = Best(record.trial, record.best_value, record.config)
+        return Snapshot(self._clock(), self._multi_job.counts, self._reports, best, self._session.devices())
+
+
+def _with_joined_names(event: TrialEvent | TimeUp) -> TrialEvent | TimeUp:
+    """The event with nested metrics also under their joined names, so that a metric can be called "eval/loss"."""
+    if isinstance(event, TrialReported) and any(isinstance(value, Mapping) for value in event.metrics.values()):
+        return replace(event, metrics={**event.metrics, **flatten(event.metrics)})
+    return event

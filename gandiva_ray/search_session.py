@@ -1,0 +1,42 @@
+"""What the search loop needs of whoever runs its trials: Ray live, an imitation in tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from gandiva_ray.core.model import TrialId
+from gandiva_ray.core.search import Action, Create, TrialEvent
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceView:
+    """A device, for the eye: the trials whose turn it is there, and how many have their home there."""
+
+    name: str
+    running: tuple[TrialId, ...]
+    at_home: int
+
+
+class SearchSession(Protocol):
+    """One search's trials on a cluster."""
+
+    @property
+    def num_devices(self) -> int:
+        """The devices there are for this search."""
+
+    def submit(self, trials: Sequence[Create]) -> None:
+        """Queue new trials."""
+
+    def act(self, actions: Sequence[Action]) -> None:
+        """Promote, reweigh or stop trials. One that has ended meanwhile is passed over."""
+
+    def poll(self, timeout: float) -> list[TrialEvent]:
+        """What happened since the last call; waits for something to happen, for `timeout` seconds at most."""
+
+    def devices(self) -> list[DeviceView]:
+        """Every device that is this search's, in order."""
+
+    def close(self) -> None:
+        """End all that is left of this search and wait until it is gone. May be called again."""
