@@ -32,10 +32,11 @@ from gandiva_ray.core.search import (
     TrialStarted,
 )
 from gandiva_ray.policies import make_policy
-from gandiva_ray.runtime.messages import DeviceView, NodeView, Payload, Settings, Updates
+from gandiva_ray.runtime.messages import NodeView, Payload, Settings, Updates
 from gandiva_ray.runtime.nodes import NAMESPACE
 from gandiva_ray.runtime.scheduler_actor import SchedulerActor
 from gandiva_ray.runtime.trial_actor import TrialActor
+from gandiva_ray.search_session import DeviceView
 
 LONG_POLL = 1.0
 # Step costs are for searchers that plan by them; they change slowly.

@@ -88,16 +88,6 @@ class Outbox:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceView:
-    """For people: a device, the trials that have a turn on it now, and how many jobs have their home there."""
-
-    name: str
-    node: NodeId
-    running: tuple[TrialId, ...]
-    at_home: int
-
-
-@dataclass(frozen=True, slots=True)
 class NodeView:
     """For drivers: a node with devices of ours, its agent, and the group in which a trial actor is to be made."""
 

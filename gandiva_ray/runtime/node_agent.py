@@ -13,8 +13,10 @@ from gandiva_ray.core.decisions import Decision
 from gandiva_ray.core.events import Event
 from gandiva_ray.core.model import JobId, MultiJobId, NodeId
 from gandiva_ray.runtime.devices import Host, Inventory, find_nvml, gpu_free_bytes, this_host
-from gandiva_ray.runtime.messages import Batch, DeviceView, Payload
+from gandiva_ray.runtime.messages import Batch, Payload
+from gandiva_ray.runtime.tasks import Tasks, crash_on_faults
 from gandiva_ray.runtime.trial_host import TrialHost
+from gandiva_ray.search_session import DeviceView
 
 PROGRESS_PERIOD = 1.0
 
@@ -28,15 +30,16 @@ class NodeAgent:
         self._quantum = quantum
         self._facts: list[Event] = []
         self._host: TrialHost | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._flushing = False
         self._nvml = find_nvml()
 
     async def start(self) -> tuple[str, Host]:
         """Listen for processes; returns the socket's address and what the machine has."""
+        crash_on_faults()
         self._host = TrialHost(self._node, self._notify, self._quantum, self._nvml)
         address = await self._host.start()
-        self._keep(self._tell_progress())
+        self._tasks.keep(self._tell_progress())
         return address, this_host()
 
     async def set_inventory(self, inventory: Inventory) -> int:
@@ -58,12 +61,15 @@ class NodeAgent:
         """What the devices do, and the quantum in seconds."""
         return self._trials.view(), self._trials.quantum
 
+    async def live(self) -> None:
+        """Never returns: whoever waits learns of this agent's death at once."""
+        await asyncio.Event().wait()
+
     async def forget(self, multi_job: MultiJobId) -> None:
         self._trials.forget(multi_job)
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
         await self._trials.stop()
 
     @property
@@ -75,7 +81,7 @@ class NodeAgent:
         self._facts += facts
         if not self._flushing:
             self._flushing = True
-            self._keep(self._flush())
+            self._tasks.keep(self._flush())
 
     async def _flush(self) -> None:
         """One call at a time, so that facts stay in order; what comes meanwhile goes with the next."""
@@ -91,8 +97,3 @@ class NodeAgent:
         while True:
             await asyncio.sleep(PROGRESS_PERIOD)
             self._trials.progress()
-
-    def _keep(self, work: object) -> None:
-        task = asyncio.ensure_future(work)  # type: ignore[call-overload]
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import ray
@@ -18,6 +18,7 @@ from gandiva_ray.core.model import Device, JobId, MultiJobId, Node, NodeId
 from gandiva_ray.runtime.devices import Hardware, Host, deal_cores
 from gandiva_ray.runtime.messages import NodeView, Payload, Settings
 from gandiva_ray.runtime.node_agent import NodeAgent
+from gandiva_ray.runtime.tasks import Tasks
 
 NAMESPACE = "gandiva"
 
@@ -43,7 +44,7 @@ class Nodes:
         self._settings = settings
         self._on_change = on_change
         self._held: dict[NodeId, _Held] = {}
-        self._tasks: set[asyncio.Future[object]] = set()
+        self._tasks = Tasks()
 
     async def refresh(self) -> None:
         """Ask Ray which nodes there are."""
@@ -75,8 +76,7 @@ class Nodes:
 
     async def remove(self) -> None:
         """Give everything back to Ray."""
-        for task in list(self._tasks):
-            task.cancel()
+        self._tasks.cancel()
         for held in self._held.values():
             with contextlib.suppress(ray.exceptions.RayError):
                 await held.agent.stop.remote()
@@ -103,7 +103,8 @@ class Nodes:
         self._held[node] = held
         count = int(resources["GPU" if gpus else "CPU"])
         wanted = count if self._settings.devices is None else min(count, self._settings.devices)
-        self._keep(self._take_all(held, wanted))
+        self._tasks.keep(self._take_all(held, wanted))
+        self._tasks.keep(self._watch_over(held))
 
     async def _take_all(self, held: _Held, wanted: int) -> None:
         bundle = {"GPU": 1} if held.gpus else {"CPU": 1}
@@ -122,7 +123,7 @@ class Nodes:
             taken = [core for other in self._held.values() if _same_host(other, held) for core in other.cores]
             held.cores = deal_cores(held.host, wanted, taken)
         for index, group in held.groups.items():
-            self._keep(self._take(held, index, group))
+            self._tasks.keep(self._take(held, index, group))
 
     async def _take(self, held: _Held, index: int, group: PlacementGroup) -> None:
         """Wait for a device, for as long as somebody else uses it."""
@@ -136,6 +137,13 @@ class Nodes:
         devices = tuple(sorted(held.inventory))
         self._on_change(NodeJoined(0.0, Node(held.id, devices, free_bytes, rehomes=not held.gpus)))
 
+    async def _watch_over(self, held: _Held) -> None:
+        """An agent that dies takes its trials with it; the next refresh() makes a new one if the node is still there."""
+        with contextlib.suppress(ray.exceptions.RayError):
+            await held.agent.live.remote()
+        if self._held.get(held.id) is held:
+            self._lose(held.id)
+
     def _lose(self, node: NodeId) -> None:
         held = self._held.pop(node)
         self._free(held)
@@ -146,11 +154,6 @@ class Nodes:
         """Or Ray would schedule them for ever."""
         for group in held.groups.values():
             remove_placement_group(group)
-
-    def _keep(self, work: Awaitable[object]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def _same_host(one: _Held, other: _Held) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import ray
@@ -33,6 +33,7 @@ from gandiva_ray.journal import Journal
 from gandiva_ray.policies import make_policy
 from gandiva_ray.runtime.messages import Batch, NodeView, Outbox, Payload, Settings, Updates
 from gandiva_ray.runtime.nodes import Nodes
+from gandiva_ray.runtime.tasks import Tasks, crash_on_faults
 
 NODE_PERIOD = 1.0
 # A driver polls at least once a second. One whose trial actors are gone and that is silent for so long has died.
@@ -59,7 +60,7 @@ class SchedulerActor:
         self._multi_jobs: dict[MultiJobId, _MultiJob] = {}
         self._idle_since = time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Future[object]] = set()
+        self._tasks = Tasks()
         self._nodes: Nodes | None = None
         self._core = Scheduler(make_policy(settings.policy))
 
@@ -80,7 +81,7 @@ class SchedulerActor:
     async def attach(self, multi_job: MultiJobId, node: NodeId, trial_actor: ActorHandle[object]) -> None:
         """The driver's trial actor on a node: while one lives, the driver does."""
         self._multi_jobs[multi_job].trial_actors.add(node)
-        self._keep(self._watch_over(multi_job, node, trial_actor))
+        self._tasks.keep(self._watch_over(multi_job, node, trial_actor))
 
     async def update(self, multi_job: MultiJobId, updates: Updates) -> None:
         if multi_job not in self._multi_jobs:
@@ -147,7 +148,8 @@ class SchedulerActor:
     def _at_stake(self, event: Event) -> Iterable[JobId]:
         """Jobs that the event may end."""
         if isinstance(event, NodeLost):
-            return [job.id for job in self._core.state.jobs_on(event.node)]
+            state = self._core.state
+            return [job.id for job in state.jobs_at(event.node)] if event.node in state.nodes else []
         return [event.job] if isinstance(event, StopRequested | JobEnded | JobFailed) else []
 
     def _book(self, events: Iterable[Event], at_stake: Iterable[JobId]) -> None:
@@ -180,9 +182,10 @@ class SchedulerActor:
     # --- life
 
     def _start(self) -> None:
+        crash_on_faults()
         self._journal = Journal.create(self._journal_path, self._header())
         self._nodes = Nodes(self._settings, self._handle_node)
-        self._keep(self._look_after())
+        self._tasks.keep(self._look_after())
 
     async def _change(self, settings: Settings) -> None:
         """Begin anew with other settings; nobody's job is here."""
@@ -209,7 +212,7 @@ class SchedulerActor:
             for multi_job, entry in list(self._multi_jobs.items()):
                 if not entry.trial_actors and now - entry.heard_at > DRIVER_SILENCE:
                     self._stop_all(entry, Outcome.LOST, "its driver died")
-                    self._keep(self.close(multi_job))
+                    self._tasks.keep(self.close(multi_job))
             if self._multi_jobs:
                 self._idle_since = now
             elif now - self._idle_since > IDLE_PERIOD:
@@ -235,11 +238,6 @@ class SchedulerActor:
     def _world(self) -> Nodes:
         assert self._nodes is not None, "configure() comes first"
         return self._nodes
-
-    def _keep(self, work: Awaitable[object]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def _node_of(decision: Decision) -> NodeId:

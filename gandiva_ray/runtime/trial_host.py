@@ -26,8 +26,10 @@ from gandiva_ray.core.model import Assignment, Device, JobId, MultiJobId, NodeId
 from gandiva_ray.core.search import TrialEnded, TrialReported, TrialStarted
 from gandiva_ray.runtime import processes
 from gandiva_ray.runtime.devices import Hardware, Inventory, Nvml, gpu_process_bytes
-from gandiva_ray.runtime.messages import Batch, DeviceView, Outbox, Payload
+from gandiva_ray.runtime.messages import Batch, Outbox, Payload
 from gandiva_ray.runtime.quantum import QuantumTuner
+from gandiva_ray.runtime.tasks import reraise
+from gandiva_ray.search_session import DeviceView
 from gandiva_ray.trial import protocol
 from gandiva_ray.trial.protocol import LaunchMessage, Message
 
@@ -65,7 +67,8 @@ class _Trial:
     step: int = 0
     parked: bool = False
     stop: Stop | None = None
-    accounted: float = 0.0
+    at_home: bool = True  # the slicer knows it
+    received: float = 0.0  # device-seconds that the scheduler was told of
     private_bytes: int = 0
     measured_at: float = float("-inf")
     exit_code: int | None = None
@@ -190,13 +193,17 @@ class TrialHost:
             self._end(trial, Outcome.NEVER_STARTED, order.why)
             self._trials.pop(order.job)
         elif trial.where is _Where.WAITING:
-            self._turn(turns.JobRemoved(self._now(), order.job))
-            _send(trial.writer, {"op": "stop"})
+            self._tell_stop(trial)
             self._escalate(trial)
         elif trial.where is _Where.TURN:
             assert trial.page is not None
             trial.page.request = protocol.STOP
             self._escalate(trial)
+
+    def _tell_stop(self, trial: _Trial) -> None:
+        """It waits, so it will unwind without a turn."""
+        self._leave_home(trial)
+        _send(trial.writer, {"op": "stop"})
 
     def _escalate(self, trial: _Trial) -> None:
         """End by force what does not end by itself."""
@@ -249,8 +256,7 @@ class TrialHost:
         trial.where = _Where.WAITING
         self._tuner.turn_ended(trial.job, now, trial.page.boundaries)
         if trial.stop is not None:
-            self._turn(turns.JobRemoved(now, trial.job))
-            _send(trial.writer, {"op": "stop"})
+            self._tell_stop(trial)
             return
         self._turn(turns.TurnEnded(now, trial.job, ready))
         if now - trial.measured_at > MEMORY_PERIOD:
@@ -267,9 +273,10 @@ class TrialHost:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
+        task.add_done_callback(reraise)
         try:
             await self._converse(reader, writer)
-        except (ConnectionError, asyncio.IncompleteReadError):
+        except ConnectionError:
             pass
         finally:
             self._connections.discard(task)
@@ -367,8 +374,7 @@ class TrialHost:
         self._notify([JobStarted(0.0, trial.job)])
         self._outbox(trial).put(TrialStarted(trial.payload.trial, self._node, trial.pid, trial.payload.path))
         if trial.stop is not None:
-            self._turn(turns.JobRemoved(self._now(), trial.job))
-            _send(trial.writer, {"op": "stop"})
+            self._tell_stop(trial)
             self._escalate(trial)
         else:
             self._turn(turns.JobReady(self._now(), trial.job))
@@ -417,32 +423,38 @@ class TrialHost:
         self._notify([JobFailed(0.0, trial.job, outcome, reason)])
 
     def _over(self, trial: _Trial, outcome: Outcome, reason: str, error: str) -> None:
-        self._account(trial)
         trial.where = _Where.OVER
+        self._leave_home(trial)
         self._outbox(trial).put(TrialEnded(trial.payload.trial, outcome, reason, error))
-        self._tuner.forget(trial.job)
-        self._turn(turns.JobRemoved(self._now(), trial.job))
         if trial.pid:
             self._escalate(trial)
+
+    def _leave_home(self, trial: _Trial) -> None:
+        if trial.at_home:
+            self._account(trial)
+            trial.at_home = False
+            self._tuner.forget(trial.job)
+            self._turn(turns.JobRemoved(self._now(), trial.job))
 
     # --- accounts
 
     def progress(self) -> None:
         """Tell the scheduler what each job received since the last time, and tune the quantum."""
         for trial in self._trials.values():
-            if trial.where in (_Where.WAITING, _Where.TURN):
-                self._account(trial)
+            self._account(trial)
         if self._tuner.tune():
             self._turn(turns.QuantumChanged(self._now(), self._tuner.quantum))
 
     def _account(self, trial: _Trial) -> None:
         received = self._device_seconds(trial)
-        if received > trial.accounted:
-            since = received - trial.accounted
-            trial.accounted = received
+        if received > trial.received:
+            since = received - trial.received
+            trial.received = received
             self._notify([JobProgressed(0.0, trial.job, since, trial.step, trial.private_bytes)])
 
     def _device_seconds(self, trial: _Trial) -> float:
+        if not trial.at_home:
+            return trial.received
         return self._slicer.time_of_turns(trial.job, self._now()) * len(trial.assignment.devices)
 
     @property
@@ -460,7 +472,7 @@ class TrialHost:
                 for device in trial.assignment.devices:
                     at_home[device] += 1
         return [
-            DeviceView(_device_name(device, hardware), self._node, tuple(running[device]), at_home[device])
+            DeviceView(_device_name(device, hardware), tuple(running[device]), at_home[device])
             for device, hardware in sorted(self._inventory.items())
         ]
 
@@ -472,11 +484,10 @@ class TrialHost:
     def forget(self, multi_job: MultiJobId) -> None:
         """The driver of a multi-job is done, or gone: nothing of it is left here."""
         for trial in [t for t in self._trials.values() if t.payload.multi_job == multi_job]:
-            if trial.where is not _Where.OVER:
-                self._turn(turns.JobRemoved(self._now(), trial.job))
+            trial.where = _Where.OVER
+            self._leave_home(trial)
             if trial.pid:
                 processes.end_at_once(trial.pid)
-            trial.where = _Where.OVER
             self._trials.pop(trial.job)
         if (template := self._templates.pop(multi_job, None)) is not None:
             template.broken = "its search is over"

@@ -1,0 +1,48 @@
+"""Background work of an actor: a fault in it ends the actor, so that it is seen and dealt with like any other loss."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import traceback
+from collections.abc import Awaitable
+from typing import Any
+
+
+def reraise(task: asyncio.Future[Any]) -> None:
+    """A done callback: what the task raised goes to the loop's exception handler."""
+    if not task.cancelled():
+        task.result()
+
+
+def crash_on_faults() -> None:
+    """Whatever escapes a callback or a kept task of this loop ends the process, with its traceback in the actor's log."""
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if error is None:
+            loop.default_exception_handler(context)
+            return
+        traceback.print_exception(error)
+        sys.stderr.flush()
+        os._exit(1)
+
+    asyncio.get_running_loop().set_exception_handler(handle)
+
+
+class Tasks:
+    """Keeps background tasks alive; asyncio itself holds them weakly."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Future[Any]] = set()
+
+    def keep(self, work: Awaitable[Any]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(reraise)
+
+    def cancel(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
