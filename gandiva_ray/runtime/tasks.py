@@ -10,7 +10,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 
-def reraise(task: asyncio.Future[Any]) -> None:
+def _reraise(task: asyncio.Future[Any]) -> None:
     """A done callback: what the task raised goes to the loop's exception handler."""
     if not task.cancelled():
         task.result()
@@ -41,7 +41,7 @@ class Tasks:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(reraise)
+        task.add_done_callback(_reraise)
 
     def cancel(self) -> None:
         for task in list(self._tasks):

@@ -28,7 +28,6 @@ from gandiva_ray.runtime import processes
 from gandiva_ray.runtime.devices import Hardware, Inventory, Nvml, gpu_process_bytes
 from gandiva_ray.runtime.messages import Batch, Outbox, Payload
 from gandiva_ray.runtime.quantum import QuantumTuner
-from gandiva_ray.runtime.tasks import reraise
 from gandiva_ray.search_session import DeviceView
 from gandiva_ray.trial import protocol
 from gandiva_ray.trial.protocol import LaunchMessage, Message
@@ -101,7 +100,7 @@ class TrialHost:
         self._slicer = turns.TimeSlicer(self._tuner.quantum)
         self._timer: asyncio.TimerHandle | None = None
         self._server: asyncio.AbstractServer | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: set[asyncio.StreamWriter] = set()
         self._loop = asyncio.get_running_loop()
 
     async def start(self) -> str:
@@ -117,13 +116,10 @@ class TrialHost:
         """End every process of every trial."""
         if self._server is not None:
             self._server.close()
-        for template in self._templates.values():
-            _close(template.writer)  # a template without an agent ends its children and itself
-        for trial in self._trials.values():
-            if trial.pid:
-                processes.end_at_once(trial.pid)
-        for task in list(self._connections):
-            task.cancel()
+        for multi_job in list(self._templates):
+            self.forget(multi_job)
+        for writer in self._connections:
+            writer.close()
 
     # --- orders
 
@@ -270,16 +266,15 @@ class TrialHost:
     # --- what processes say
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
-        task.add_done_callback(reraise)
+        self._connections.add(writer)
         try:
             await self._converse(reader, writer)
         except ConnectionError:
             pass
+        except Exception as error:
+            self._loop.call_exception_handler({"message": "a fault in what was heard", "exception": error})
         finally:
-            self._connections.discard(task)
+            self._connections.discard(writer)
             writer.close()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -491,7 +486,8 @@ class TrialHost:
             self._trials.pop(trial.job)
         if (template := self._templates.pop(multi_job, None)) is not None:
             template.broken = "its search is over"
-            _close(template.writer)
+            if template.writer is not None:
+                template.writer.close()  # a template without an agent ends its children and itself
         self._outboxes.pop(multi_job, None)
 
     # --- small things
@@ -517,11 +513,6 @@ def _send(writer: asyncio.StreamWriter | None, message: Message) -> None:
     if writer is not None and not writer.is_closing():
         with contextlib.suppress(ConnectionError):
             writer.write(protocol.encode(message))
-
-
-def _close(writer: asyncio.StreamWriter | None) -> None:
-    if writer is not None:
-        writer.close()
 
 
 def _peer(writer: asyncio.StreamWriter) -> tuple[int, int]:

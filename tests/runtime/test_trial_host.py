@@ -1,0 +1,291 @@
+"""The agent's machinery on one node, with real templates and trials, and no Ray."""
+
+import asyncio
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import psutil
+import pytest
+
+from gandiva_ray.core.decisions import Assign, Launch, Stop
+from gandiva_ray.core.events import Event, JobEnded, JobFailed, JobParked, JobProgressed, JobStarted
+from gandiva_ray.core.model import Assignment, Device, Outcome
+from gandiva_ray.core.search import TrialEnded, TrialEvent, TrialReported, TrialStarted
+from gandiva_ray.runtime import trial_host
+from gandiva_ray.runtime.devices import Hardware
+from gandiva_ray.runtime.messages import Payload
+from gandiva_ray.runtime.trial_host import TrialHost
+from gandiva_ray.trial.protocol import TemplateArguments
+from tests.runtime import trainables
+
+CORES = sorted(os.sched_getaffinity(0))[:2]
+ONE, TWO = Device("here", 0), Device("here", 1)
+PATIENCE = 30.0
+
+
+@dataclass
+class Bench:
+    """A TrialHost with two CPU devices, a template, and all that it said."""
+
+    host: TrialHost
+    folder: Path
+    facts: list[Event]
+    template: subprocess.Popen[bytes]
+    told: list[TrialEvent] = field(default_factory=list)
+    confirmed: int = 0
+
+    def launch(self, *jobs: str, on: Device = ONE, until: int | None = None, weight: float = 1.0, **config: Any) -> None:
+        for job in jobs:
+            payload = Payload("search", job, pickle.dumps(config), str(self.folder / job), seed=0)
+            self.host.carry_out([Launch(job, Assignment((on,), weight), until, "test")], {job: payload})
+
+    def assign(self, job: str, on: Device = ONE, until: int | None = None, weight: float = 1.0) -> None:
+        self.host.carry_out([Assign(job, Assignment((on,), weight), until, "test")], {})
+
+    def stop(self, job: str) -> None:
+        self.host.carry_out([Stop(job, "here", Outcome.STOPPED, "enough")], {})
+
+    async def until(self, true: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not true():
+            assert time.monotonic() < deadline, f"waited in vain until {what}; heard {self.told[-5:]}, {self.facts[-5:]}"
+            batch = await self.host.take("search", self.confirmed, 0.05)
+            self.confirmed = batch.last
+            self.told += batch.events
+
+    def steps(self, trial: str) -> int:
+        return max((e.step for e in self.told if isinstance(e, TrialReported) and e.trial == trial), default=0)
+
+    def ends(self, trial: str) -> list[TrialEnded]:
+        return [e for e in self.told if isinstance(e, TrialEnded) and e.trial == trial]
+
+    def started(self, trial: str) -> bool:
+        return any(isinstance(e, TrialStarted) and e.trial == trial for e in self.told)
+
+    def pid(self, trial: str) -> int:
+        (pid,) = [e.pid for e in self.told if isinstance(e, TrialStarted) and e.trial == trial]
+        return pid
+
+    def seconds(self, job: str) -> float:
+        return sum(f.device_seconds for f in self.facts if isinstance(f, JobProgressed) and f.job == job)
+
+
+@asynccontextmanager
+async def bench(folder: Path, trainable: Any = trainables.count, quantum: float | None = 0.05) -> AsyncIterator[Bench]:
+    facts: list[Event] = []
+
+    def notify(news: Sequence[Event]) -> None:
+        facts.extend(news)
+
+    host = TrialHost("here", notify, quantum, None)
+    address = await host.start()
+    host.set_inventory({ONE: Hardware(cores=(CORES[0],)), TWO: Hardware(cores=(CORES[-1],))})
+    pickled = trainable if isinstance(trainable, bytes) else cloudpickle.dumps(trainable)
+    arguments = TemplateArguments(address, "search", pickled, tuple(sys.path), os.getcwd())
+    template = subprocess.Popen([sys.executable, "-m", "gandiva_ray.trial.template"], stdin=subprocess.PIPE)
+    assert template.stdin is not None
+    with template.stdin as pipe:
+        pipe.write(pickle.dumps(arguments))
+    try:
+        yield Bench(host, folder, facts, template)
+    finally:
+        children = psutil.Process(template.pid).children(recursive=True) if template.poll() is None else []
+        await host.stop()
+        await asyncio.to_thread(template.wait, 10)
+        _, alive = await asyncio.to_thread(psutil.wait_procs, children, 10)
+        assert not alive
+
+
+def run(scenario: Any) -> None:
+    asyncio.run(asyncio.wait_for(scenario, 120))
+
+
+def test_trials_of_one_device_take_turns_and_get_their_weights_part(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path) as b:
+            b.launch("heavy", weight=3.0)
+            b.launch("light", weight=1.0)
+            await b.until(lambda: b.steps("heavy") > 0 and b.steps("light") > 0, "both report")
+            b.host.progress()
+            heavy, light = b.seconds("heavy"), b.seconds("light")
+            await asyncio.sleep(4)
+            b.host.progress()
+            ratio = (b.seconds("heavy") - heavy) / (b.seconds("light") - light)
+            assert 2.5 < ratio < 3.5
+            assert [f.job for f in b.facts if isinstance(f, JobStarted)] == ["heavy", "light"]
+
+    run(scenario())
+
+
+def test_a_job_is_pinned_to_its_new_home(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path) as b:
+            b.launch("a", "b")
+            await b.until(lambda: b.steps("a") > 0 and b.steps("b") > 0, "both report")
+            assert os.sched_getaffinity(b.pid("b")) == {CORES[0]}
+            b.assign("b", on=TWO)
+            await b.until(lambda: os.sched_getaffinity(b.pid("b")) == {CORES[-1]}, "b is on the other core")
+            assert {view.name: view.at_home for view in b.host.view()} == {f"cpu {core}": 1 for core in CORES}
+
+    run(scenario())
+
+
+def test_a_trial_parks_at_its_milestone_and_goes_on_when_promoted(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path) as b:
+            b.launch("a", until=3)
+            await b.until(lambda: any(isinstance(f, JobParked) for f in b.facts), "it parks")
+            assert b.steps("a") == 3
+            b.assign("a", until=5)
+            await b.until(lambda: sum(isinstance(f, JobParked) for f in b.facts) == 2, "it parks again")
+            assert b.steps("a") == 5
+            b.assign("a", until=None)
+            await b.until(lambda: b.steps("a") > 8, "it runs on")
+
+    run(scenario())
+
+
+def test_a_trial_is_stopped_while_it_has_a_turn_while_it_waits_and_while_it_is_parked(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path, quantum=30.0) as b:
+            b.launch("running")
+            await b.until(lambda: b.steps("running") > 0, "it runs")
+            b.launch("waiting")
+            await b.until(lambda: b.started("waiting"), "the other waits")
+            assert b.host.view()[0].running == ("running",)
+            b.launch("parked", on=TWO, until=1)
+            await b.until(lambda: any(isinstance(f, JobParked) for f in b.facts), "the third parks")
+            for job in ("waiting", "parked", "running"):
+                b.stop(job)
+            await b.until(lambda: all(b.ends(j) for j in ("waiting", "parked", "running")), "all ended")
+            for job in ("waiting", "parked", "running"):
+                assert b.ends(job) == [TrialEnded(job, Outcome.STOPPED, "enough")]
+            ended = [f for f in b.facts if isinstance(f, JobEnded)]
+            assert sorted(f.job for f in ended) == ["parked", "running", "waiting"]
+            assert b.steps("waiting") == 0
+
+    run(scenario())
+
+
+def test_a_trial_stopped_before_its_template_is_ready_never_started(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path) as b:
+            b.launch("early", "other")
+            b.stop("early")
+            await b.until(lambda: b.steps("other") > 0, "the other runs")
+            assert b.ends("early") == [TrialEnded("early", Outcome.NEVER_STARTED, "enough")]
+            assert not (tmp_path / "early").exists()
+
+    run(scenario())
+
+
+def test_a_trial_that_is_killed_fails_alone_and_says_by_what(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path) as b:
+            b.launch("victim", "other")
+            await b.until(lambda: b.steps("victim") > 0 and b.steps("other") > 0, "both run")
+            os.kill(b.pid("victim"), signal.SIGKILL)
+            await b.until(lambda: bool(b.ends("victim")), "it is missed")
+            (end,) = b.ends("victim")
+            assert (end.outcome, end.reason) == (Outcome.FAILED, "its process was killed by signal 9 (SIGKILL)")
+            before = b.steps("other")
+            await b.until(lambda: b.steps("other") > before + 20, "the other goes on")
+
+    run(scenario())
+
+
+def test_a_trial_that_never_comes_to_a_boundary_is_stopped_by_force(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(trial_host, "STOP_GRACE", 0.2)
+
+    async def scenario() -> None:
+        async with bench(tmp_path, trainables.never_at_a_boundary) as b:
+            b.launch("deaf")
+            await b.until(lambda: b.steps("deaf") == 1, "it reported")
+            b.stop("deaf")
+            await b.until(lambda: bool(b.ends("deaf")), "it ended")
+            assert b.ends("deaf") == [TrialEnded("deaf", Outcome.STOPPED, "enough")]
+            assert not psutil.pid_exists(b.pid("deaf"))
+
+    run(scenario())
+
+
+def test_when_the_template_is_killed_its_trials_are_lost(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path) as b:
+            b.launch("a", "b")
+            await b.until(lambda: b.steps("a") > 0 and b.steps("b") > 0, "both run")
+            b.template.kill()
+            await b.until(lambda: bool(b.ends("a") and b.ends("b")), "both are missed")
+            assert {e.outcome for e in (*b.ends("a"), *b.ends("b"))} == {Outcome.LOST}
+            lost = [f for f in b.facts if isinstance(f, JobFailed)]
+            assert sorted(f.job for f in lost) == ["a", "b"]
+            b.launch("late")
+            await b.until(lambda: bool(b.ends("late")), "a later one is refused")
+
+    run(scenario())
+
+
+def test_a_trainable_that_does_not_unpickle_fails_its_trials_with_the_traceback(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path, trainable=b"cno_such_module_anywhere\nthing\n.") as b:
+            b.launch("a")
+            await b.until(lambda: bool(b.ends("a")), "it failed")
+            (end,) = b.ends("a")
+            assert end.outcome is Outcome.FAILED
+            assert end.reason == "ModuleNotFoundError: No module named 'no_such_module_anywhere'"
+            assert "Traceback" in end.error
+
+    run(scenario())
+
+
+def test_nothing_is_left_of_a_forgotten_search(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path) as b:
+            b.launch("a", "b", on=ONE)
+            b.launch("c", on=TWO, until=1)
+            await b.until(lambda: all(b.steps(j) > 0 for j in "abc"), "all run")
+            pids = [b.pid(j) for j in "abc"]
+            b.host.forget("search")
+            assert [view.at_home for view in b.host.view()] == [0, 0]
+            for pid in (*pids, b.template.pid):
+                with suppress(psutil.NoSuchProcess):
+                    await asyncio.to_thread(psutil.Process(pid).wait, 10)
+
+    run(scenario())
+
+
+def test_what_a_trial_holds_is_measured_once_it_waits(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path) as b:
+            b.launch("a", "b")
+            await b.until(lambda: b.steps("a") > 20 and b.steps("b") > 20, "both ran")
+            b.host.progress()
+            measured = [f.private_bytes for f in b.facts if isinstance(f, JobProgressed) and f.private_bytes]
+            assert measured
+            assert all(2**20 < size < 2**28 for size in measured)
+
+    run(scenario())
+
+
+def test_a_process_of_another_user_is_not_listened_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path) as b:
+            b.launch("a")
+            await b.until(lambda: b.steps("a") > 0, "it runs")
+            monkeypatch.setattr(trial_host.os, "geteuid", lambda: 4711)
+            b.launch("foreign")
+            await asyncio.sleep(1)
+            assert b.steps("foreign") == 0
+            monkeypatch.undo()
+
+    run(scenario())

@@ -1,0 +1,49 @@
+"""Training functions for the runtime's tests. They are imported by name in the trials, as a user's own module would be."""
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import gandiva_ray as tune
+
+Config = Mapping[str, Any]
+
+
+def count(config: Config) -> None:
+    """Report the time spent and the count, every few milliseconds, `steps` times."""
+    for step in range(1, config.get("steps", 10**9) + 1):
+        burn(config.get("seconds", 0.005))
+        tune.report({"value": float(step), "x": config.get("x", 0.0)})
+
+
+def burn(seconds: float) -> None:
+    """Keep the core busy for so much CPU time."""
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+
+def tell_where(config: Config) -> None:
+    """Report what the trial can see of its devices."""
+    tune.report(
+        {
+            "value": 1.0,
+            "cores": sorted(os.sched_getaffinity(0)),
+            "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
+            "node": os.environ.get("RAY_NODE_ID", ""),
+            "pid": os.getpid(),
+        }
+    )
+
+
+def fail_at_two(config: Config) -> None:
+    tune.report({"value": 1.0})
+    if config["x"] > 0.5:
+        raise ArithmeticError("the second step is too hard")
+    tune.report({"value": 2.0})
+
+
+def never_at_a_boundary(config: Config) -> None:
+    tune.report({"value": 1.0})
+    time.sleep(1000)
