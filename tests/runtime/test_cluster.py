@@ -1,0 +1,131 @@
+"""Searches on real Ray clusters of several nodes, on this machine."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+import gandiva_ray as tune
+from gandiva_ray.core.model import Outcome
+from tests.runtime import trainables
+from tests.runtime.cluster_state import eventually, our_actors, our_groups, scheduler_status
+
+MakeCluster = Callable[..., Cluster]
+
+
+@pytest.fixture
+def make_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeCluster]:
+    """Start a cluster with a node for each dict of `ray.init` arguments, and point RAY_ADDRESS at it."""
+    tune.shutdown()
+    clusters: list[Cluster] = []
+
+    def make(*nodes: dict[str, Any]) -> Cluster:
+        cluster = Cluster(initialize_head=True, head_node_args={"include_dashboard": False, **nodes[0]})
+        clusters.append(cluster)
+        for node in nodes[1:]:
+            cluster.add_node(**node)
+        cluster.wait_for_nodes()
+        monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+        return cluster
+
+    yield make
+    tune.shutdown()
+    ray.shutdown()
+    for cluster in clusters:
+        cluster.shutdown()
+
+
+def search(trainable: Any, tmp_path: Path, space: dict[str, Any], **tune_config: Any) -> tune.ResultGrid:
+    settings = {"metric": "value", "mode": "max", **tune_config}
+    return tune.Tuner(
+        trainable,
+        param_space=space,
+        tune_config=tune.TuneConfig(**settings),
+        run_config=tune.RunConfig(storage_path=tmp_path, verbose=0),
+    ).fit()
+
+
+def num_devices() -> int:
+    return sum(view.num_devices for view in scheduler_status()["nodes"])
+
+
+def test_trials_run_on_every_node_on_cores_of_their_own(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    make_cluster({"num_cpus": 1}, {"num_cpus": 1})
+    tune.init()
+    eventually(lambda: num_devices() == 2, 30, "both nodes' devices are there")
+    results = search(trainables.tell_where, tmp_path, {"x": tune.uniform(0, 1)}, num_samples=8)
+    assert results.counts == {Outcome.COMPLETED: 8}
+    places = {(result.metrics["node"], tuple(result.metrics["cores"])) for result in results}
+    assert len(places) == 2
+    cores = [core for _, (core,) in places]
+    if len(os.sched_getaffinity(0)) > 1:
+        assert cores[0] != cores[1]
+
+
+def test_a_gpu_is_made_visible_to_the_trial_that_lives_there(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    make_cluster({"num_cpus": 2, "num_gpus": 2})
+    tune.init()
+    eventually(lambda: num_devices() == 2, 30, "the GPUs are devices, the cores are none")
+    results = search(trainables.tell_where, tmp_path, {"x": tune.uniform(0, 1)}, num_samples=4)
+    assert results.counts == {Outcome.COMPLETED: 4}
+    assert {result.metrics["visible"] for result in results} == {"0", "1"}
+
+
+def test_devices_that_somebody_else_uses_are_taken_when_they_come_free(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    make_cluster({"num_cpus": 2})
+    ray.init()
+
+    @ray.remote(num_cpus=1)
+    class Guest:
+        def here(self) -> bool:
+            return True
+
+    guest = Guest.remote()
+    assert ray.get(guest.here.remote())
+    tune.init()
+    eventually(lambda: num_devices() == 1, 30, "the free core is a device")
+    time.sleep(1)
+    assert num_devices() == 1
+    assert search(trainables.count, tmp_path, {"steps": 3}, num_samples=2).counts == {Outcome.COMPLETED: 2}
+    ray.kill(guest)
+    eventually(lambda: num_devices() == 2, 30, "the other core is one too")
+
+
+def test_jobs_of_a_lost_node_are_lost_and_the_others_go_on(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    cluster = make_cluster({"num_cpus": 1})
+    doomed = cluster.add_node(num_cpus=1)
+    tune.init()
+    eventually(lambda: num_devices() == 2, 30, "both nodes' devices are there")
+    ray_node = doomed.node_id
+
+    def train(config: dict[str, Any]) -> None:
+        import signal
+
+        for step in range(1, 100):
+            trainables.burn(0.02)
+            tune.report({"value": float(step)})
+            if step == 20 and os.environ.get("RAY_NODE_ID") == ray_node:
+                os.kill(int(os.environ["RAY_RAYLET_PID"]), signal.SIGKILL)
+
+    results = search(train, tmp_path, {}, num_samples=4, searcher=tune.SuccessiveHalving(max_t=60))
+    assert set(results.counts) <= {Outcome.COMPLETED, Outcome.STOPPED, Outcome.LOST}
+    assert results.counts[Outcome.LOST] == 2
+    assert results.counts[Outcome.COMPLETED] == 1
+    eventually(lambda: len(our_groups()) == 1, 30, "its placement group is removed")
+
+
+def test_an_idle_scheduler_gives_everything_back(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    make_cluster({"num_cpus": 2})
+    assert search(trainables.count, tmp_path, {"steps": 3}, num_samples=2).counts == {Outcome.COMPLETED: 2}
+    assert "scheduler" in our_actors()
+    eventually(lambda: not our_actors() and not our_groups(), 30, "no actor and no group of ours is left")
+    eventually(lambda: ray.available_resources().get("CPU") == 2, 10, "both CPUs are free")
+    again = search(trainables.count, tmp_path, {"steps": 3}, num_samples=2)
+    assert again.counts == {Outcome.COMPLETED: 2}

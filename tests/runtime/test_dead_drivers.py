@@ -1,0 +1,109 @@
+"""A driver that is killed leaves nothing behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+import gandiva_ray as tune
+from tests.runtime.cluster_state import eventually, our_actors, our_groups, scheduler_status
+
+DRIVER = """
+import sys
+import gandiva_ray as tune
+from tests.runtime import trainables
+tune.Tuner(
+    trainables.count,
+    param_space={"x": tune.uniform(0, 1)},
+    tune_config=tune.TuneConfig(metric="value", mode="max", num_samples=6, searcher=tune.SuccessiveHalving(max_t=10**6)),
+    run_config=tune.RunConfig(storage_path=sys.argv[1], verbose=0),
+).fit()
+"""
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    tune.shutdown()
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+    ray.init(log_to_driver=False)
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+def start_driver(storage: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", DRIVER, str(storage)], env=environment)
+
+
+def trials_of(storage: Path) -> list[psutil.Process]:
+    """The trials' processes: they work in their folders. The template of theirs is their parent."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if str(storage) in process.cwd():
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def all_report(storage: Path) -> bool:
+    return len(trials_of(storage)) == 6 and any(storage.glob("*/log.jsonl"))
+
+
+def gone(processes: list[psutil.Process]) -> bool:
+    return not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes)
+
+
+def test_after_kill_9_of_a_driver_its_trials_die_and_its_search_is_closed(cluster: Cluster, tmp_path: Path) -> None:
+    driver = start_driver(tmp_path, dict(os.environ))
+    eventually(lambda: all_report(tmp_path), 60, "all trials run")
+    trials = trials_of(tmp_path)
+    templates = list({trial.parent() for trial in trials} - {None})
+    assert len(our_groups()) == 2
+    driver.kill()
+    driver.wait()
+    eventually(lambda: gone([*trials, *templates]), 3, "trials and template are gone")
+    eventually(lambda: scheduler_status()["multi_jobs"] == {}, 15, "its search is closed")
+    eventually(lambda: not our_actors() and not our_groups(), 30, "no actor and no group of ours is left")
+    eventually(lambda: ray.available_resources().get("CPU") == 2, 10, "both CPUs are free")
+
+
+def test_other_drivers_do_not_notice(cluster: Cluster, tmp_path: Path) -> None:
+    victim = start_driver(tmp_path / "victim", dict(os.environ))
+    other = start_driver(tmp_path / "other", dict(os.environ))
+    try:
+        eventually(lambda: all_report(tmp_path / "victim") and all_report(tmp_path / "other"), 90, "all trials run")
+        victim.kill()
+        victim.wait()
+        eventually(lambda: not trials_of(tmp_path / "victim"), 3, "its trials are gone")
+        time.sleep(2)
+        assert len(trials_of(tmp_path / "other")) == 6
+        assert other.poll() is None
+    finally:
+        other.send_signal(signal.SIGINT)
+        assert other.wait(30) == 0
+    assert not trials_of(tmp_path / "other")
+
+
+def test_after_kill_9_of_a_driver_with_a_ray_of_its_own_its_trials_die_too(tmp_path: Path) -> None:
+    tune.shutdown()
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    driver = start_driver(tmp_path, environment)
+    eventually(lambda: all_report(tmp_path), 60, "all trials run")
+    trials = trials_of(tmp_path)
+    templates = list({trial.parent() for trial in trials} - {None})
+    ours = [p for p in psutil.Process(driver.pid).children(recursive=True) if p.name().startswith("ray::")]
+    driver.kill()
+    driver.wait()
+    eventually(lambda: gone([*trials, *templates]), 3, "trials and template are gone")
+    eventually(lambda: gone(ours), 60, "the actors are gone")

@@ -1,0 +1,184 @@
+"""Whole searches on a real Ray of two CPU devices."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import ray
+
+import gandiva_ray as tune
+from gandiva_ray.core.model import Outcome
+from tests.runtime import trainables
+from tests.runtime.cluster_state import scheduler_status
+
+pytestmark = pytest.mark.usefixtures("embedded_ray")
+
+
+def search(
+    trainable: Any, tmp_path: Path, space: Mapping[str, Any] | None = None, **tune_config: Any
+) -> tune.ResultGrid:
+    settings = {"metric": "value", "mode": "max", **tune_config}
+    return tune.Tuner(
+        trainable,
+        param_space={"x": tune.uniform(0, 1)} if space is None else space,
+        tune_config=tune.TuneConfig(**settings),
+        run_config=tune.RunConfig(storage_path=tmp_path, verbose=0),
+    ).fit()
+
+
+def test_successive_halving_reaches_each_rung_together_and_stops_all_but_a_third(tmp_path: Path) -> None:
+    def train(config: Mapping[str, Any]) -> None:
+        for step in range(1, 10):
+            trainables.burn(0.005)
+            tune.report({"value": config["x"] * step})
+
+    results = search(train, tmp_path, num_samples=9, searcher=tune.SuccessiveHalving(max_t=9, reduction_factor=3))
+    steps = sorted(len(result.metrics_dataframe) for result in results)
+    assert steps == [1, 1, 1, 1, 1, 1, 3, 3, 9]
+    assert results.counts == {Outcome.STOPPED: 8, Outcome.COMPLETED: 1}
+    best = results.get_best_result()
+    assert best.config["x"] == max(result.config["x"] for result in results)
+    assert best.metrics["training_iteration"] == 9
+
+
+def test_a_trial_that_raises_is_kept_with_its_traceback_and_the_search_goes_on(tmp_path: Path) -> None:
+    points = [{"x": 0.1}, {"x": 0.9}, {"x": 0.2}]
+    searcher = tune.RandomSearch(points_to_evaluate=points)
+    results = search(trainables.fail_at_two, tmp_path, num_samples=3, searcher=searcher)
+    outcomes = [result.outcome for result in results]
+    assert outcomes == [Outcome.COMPLETED, Outcome.FAILED, Outcome.COMPLETED]
+    failed = results[1]
+    assert failed.reason.startswith("ArithmeticError: the second step is too hard (trainables.py:")
+    assert failed.error is not None
+    assert "raise ArithmeticError" in failed.error
+    assert failed.metrics["value"] == 1.0
+    assert Path(failed.path, "error.txt").exists()
+
+
+def test_the_target_ends_the_search(tmp_path: Path) -> None:
+    results = search(
+        trainables.count, tmp_path, num_samples=6, target=20, searcher=tune.SuccessiveHalving(max_t=10**6)
+    )
+    assert results.get_best_result().metrics["value"] >= 20
+    assert "target" in results.stop_reason
+    assert set(results.counts) <= {Outcome.COMPLETED, Outcome.STOPPED, Outcome.NEVER_STARTED}
+    assert results.counts[Outcome.COMPLETED] == 1
+
+
+def test_the_time_budget_cuts_what_runs_and_names_what_never_started(tmp_path: Path) -> None:
+    began = time.monotonic()
+    results = search(trainables.count, tmp_path, num_samples=5, time_budget_s=6)
+    assert time.monotonic() - began < 6 + 2
+    assert results.counts == {Outcome.CUT: 2, Outcome.NEVER_STARTED: 3}
+
+
+def test_trials_of_a_search_without_feedback_run_in_order_each_alone_on_its_device(tmp_path: Path) -> None:
+    results = search(trainables.count, tmp_path, {"steps": 40}, num_samples=6)
+    assert results.counts == {Outcome.COMPLETED: 6}
+    frames = [result.metrics_dataframe for result in results]
+    assert [len(frame) for frame in frames] == [40] * 6
+    assert ray.is_initialized()
+    # One after the other on two devices: each had its device for itself, so its own seconds are all of its time.
+    for result in results:
+        assert result.device_seconds < 40 * 0.005 * 3
+
+
+def test_data_that_the_function_captured_is_shared_by_all_trials(tmp_path: Path) -> None:
+    data = np.ones(50_000_000, dtype=np.uint8)
+
+    def train(config: Mapping[str, Any]) -> None:
+        tune.report({"value": float(data[:: 4096].sum())})
+        tune.report({"value": psutil.Process().memory_full_info().uss / 2**20})
+
+    results = search(train, tmp_path, num_samples=4)
+    assert results.counts == {Outcome.COMPLETED: 4}
+    assert all(result.metrics["value"] < 40 for result in results)
+
+
+def test_what_a_trial_prints_is_in_its_own_files(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def train(config: Mapping[str, Any]) -> None:
+        import sys
+
+        print("to the log:", config["x"])
+        print("to the errors", file=sys.stderr)
+        tune.report({"value": 1.0})
+
+    results = search(train, tmp_path, {"x": tune.grid_search([1, 2])})
+    for result, x in zip(results, (1, 2), strict=True):
+        assert Path(result.path, "stdout").read_text() == f"to the log: {x}\n"
+        assert Path(result.path, "stderr").read_text() == "to the errors\n"
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err == ""
+
+
+def test_a_killed_trial_fails_alone(tmp_path: Path) -> None:
+    def train(config: Mapping[str, Any]) -> None:
+        import os
+        import signal
+
+        tune.report({"value": 1.0})
+        if config["x"] == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        tune.report({"value": 2.0})
+
+    results = search(train, tmp_path, {"x": tune.grid_search([1, 2, 3])})
+    assert [result.outcome for result in results] == [Outcome.COMPLETED, Outcome.FAILED, Outcome.COMPLETED]
+    assert results[1].reason == "its process was killed by signal 9 (SIGKILL)"
+
+
+def test_nothing_runs_after_a_search(tmp_path: Path) -> None:
+    results = search(trainables.tell_where, tmp_path, num_samples=3)
+    pids = [result.metrics["pid"] for result in results]
+    deadline = time.monotonic() + 10
+    while any(map(psutil.pid_exists, pids)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(psutil.pid_exists, pids))
+    mine = psutil.Process().children(recursive=True)
+    assert not [p for p in mine if "gandiva_ray.trial" in " ".join(p.cmdline())]
+    assert scheduler_status()["multi_jobs"] == {}
+
+
+def test_the_same_search_gives_the_same_results(tmp_path: Path) -> None:
+    def train(config: Mapping[str, Any]) -> None:
+        import torch
+
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.Adam(model.parameters(), lr=config["lr"])
+        for _ in range(3):
+            for _ in range(10):
+                loss = (model(torch.randn(8, 4)) - 1).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            tune.report({"value": float(loss)})
+
+    runs = [
+        search(train, tmp_path, {"lr": tune.loguniform(1e-4, 1)}, num_samples=4, mode="min", seed=5,
+               searcher=tune.SuccessiveHalving(max_t=3, reduction_factor=2))
+        for _ in range(2)
+    ]
+    first, second = ([(r.config, r.metrics["value"], r.outcome) for r in run] for run in runs)
+    assert first == second
+
+
+def test_a_busy_scheduler_keeps_its_policy_and_an_idle_one_changes(tmp_path: Path) -> None:
+    from gandiva_ray.runtime import client
+
+    with pytest.raises(ValueError, match="gandiva"):
+        tune.init(policy="gandvia")
+    running = client._settings
+    session = client.open_search("busy", b"", tmp_path, 0)
+    try:
+        with pytest.raises(RuntimeError, match="busy under"):
+            tune.init(policy="fifo", devices=2)
+    finally:
+        session.close()
+    tune.init(policy="fifo", devices=2)
+    assert search(trainables.count, tmp_path, {"steps": 3}, num_samples=3).counts == {Outcome.COMPLETED: 3}
+    tune.init(policy=running.policy, devices=2)
+    assert scheduler_status()["settings"].policy == "gandiva"
