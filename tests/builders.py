@@ -282,7 +282,9 @@ class World:
     def _promote(self) -> None:
         parked = [job for job in self.state.placed if job.status is Status.PARKED]
         chosen = self.chance.sample(parked, min(len(parked), 3)) or [*self.state.placed[:1]]
-        self.tell(*(JobPromoted(0.0, job.id, self.chance.choice([None, job.step + 1, max(job.step, 1)])) for job in chosen))
+        self.tell(
+            *(JobPromoted(0.0, job.id, self.chance.choice([None, job.step + 1, max(job.step, 1)])) for job in chosen)
+        )
 
     def _reweigh(self) -> None:
         if (job := self._some_job()) is not None:

@@ -347,7 +347,9 @@ def test_the_indexes_agree_with_the_jobs(seed):
     state = random_world(Gandiva(), seed).state
     jobs = list(state.jobs.values())
     placed = [job for job in jobs if job.placed]
-    assert state.queued == tuple(sorted((job for job in jobs if job.status is Status.QUEUED), key=lambda job: job.order))
+    assert state.queued == tuple(
+        sorted((job for job in jobs if job.status is Status.QUEUED), key=lambda job: job.order)
+    )
     assert sorted(state.placed, key=lambda job: job.id) == sorted(placed, key=lambda job: job.id)
     for node in state.nodes.values():
         assert set(state.jobs_at(node.id)) == {job for job in placed if job.home[0].node == node.id}
