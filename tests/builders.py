@@ -114,7 +114,7 @@ class Process:
 
 @dataclass
 class World:
-    """Nodes, processes and a wire: orders and news of one job stay in order, those of different jobs overtake each other.
+    """Nodes, processes and a wire: orders and news of one job stay in order, those of different jobs overtake.
 
     After each call of the scheduler it is checked that what has been ordered is sound.
     """
@@ -156,7 +156,8 @@ class World:
         assert len({decision.job for decision in decisions}) == len(decisions), "one order a job"
         assigned = {decision.job for decision in decisions if isinstance(decision, Assign)}
         for job in self.state.placed:
-            assert len(job.home) == job.spec.num_devices and len({device.node for device in job.home}) == 1
+            assert len(job.home) == job.spec.num_devices, "a gang is whole"
+            assert len({device.node for device in job.home}) == 1, "a gang is on one node"
             if job.id in before and before[job.id] != job.home:
                 assert job.id in assigned, "a job moves by an order alone"
                 assert self.state.nodes[job.home[0].node].rehomes, "a job moves where moving is free"

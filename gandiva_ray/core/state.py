@@ -51,8 +51,9 @@ JobFact = (
     | Stop
 )
 
-# Every legal move of a job. One that is told two milestones in a row may park twice before it is heard. What a STOPPING or ENDED job still hears crossed the stop on the wire and is absorbed;
-# after the end even another end, because a lost node and a late process may both speak.
+# Every legal move of a job. What a STOPPING or ENDED job still hears crossed the stop on the wire and is absorbed;
+# after the end even another end, because a lost node and a late process may both speak. A job that is told two
+# milestones in a row may park twice before the first is heard.
 TRANSITIONS: Mapping[tuple[Status, type[JobFact]], Status] = {
     (Status.QUEUED, JobPromoted): Status.QUEUED,
     (Status.QUEUED, WeightChanged): Status.QUEUED,

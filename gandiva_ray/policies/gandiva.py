@@ -12,7 +12,7 @@ from gandiva_ray.policies.placement import ASSUMED_PRIVATE_BYTES, Layout, NodeLa
 
 @dataclass(frozen=True, slots=True)
 class Gandiva:
-    """Every job runs at once, in turns by weight; an exclusive job has devices of its own.
+    """Every job runs at once, in turns by weight; an exclusive job has devices of its own while it wants turns.
 
     A job queues only where memory holds no more residents, where exclusive jobs hold the devices, or where no node is
     large enough. Where nodes re-home, no device idles while another has two jobs.

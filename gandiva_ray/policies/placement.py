@@ -234,11 +234,9 @@ class Layout:
             node = self.node_of(job)
             node.admit(job, job.home, self._private_bytes(job))
             holds = job.assignment is not None and job.assignment.exclusive
-            if job.stopping:
-                if holds:
+            if not job.wants_turns:
+                if job.stopping and holds:
                     node.reserve(job.home)
-            elif not job.wants_turns:
-                continue
             elif not self._alone(job):
                 sharers.append(job)
             elif holds:

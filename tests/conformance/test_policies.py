@@ -23,7 +23,7 @@ seeds = st.integers(0, 2**32)
 @worlds
 @given(seed=seeds)
 def test_every_job_ends_and_no_order_is_unsound(policy: Policy, seed: int):
-    """`World` checks after each call: gangs whole, homes kept, exclusive devices with one holder, nothing left to order."""
+    """`World` checks after each call: whole gangs, kept homes, one holder a device, nothing left to order."""
     random_world(policy, seed).settle()
 
 

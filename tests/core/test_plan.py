@@ -71,8 +71,8 @@ def test_devices_are_given_up_before_they_are_given():
     state.apply(StopRequested(1.0, "c", Outcome.STOPPED, ""))
     wished = {
         "new": Assignment((D1,)),
-        "e": Assignment((D0,), exclusive=True),
-        "a": Assignment((D1,), 2.0),
+        "a": Assignment((D0,), exclusive=True),
+        "e": Assignment((D1,), 2.0),
         "d": Assignment((D1,), 3.0),
         "b": Assignment((D0,), 0.0),
     }
@@ -80,9 +80,9 @@ def test_devices_are_given_up_before_they_are_given():
     assert [(type(decision), decision.job) for decision in decisions] == [
         (Stop, "c"),
         (Assign, "b"),
-        (Assign, "a"),
         (Assign, "d"),
         (Assign, "e"),
+        (Assign, "a"),
         (Launch, "new"),
     ]
     assert reconcile(state, Plan(dict(reversed(wished.items())))) == decisions

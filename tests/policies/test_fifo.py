@@ -69,6 +69,18 @@ def test_a_parked_job_gives_its_devices_up_and_comes_before_the_queue_when_promo
     assert queued(scheduler) == ["c"]
 
 
+def test_the_home_of_a_promoted_gang_is_kept_for_it():
+    scheduler = scheduler_of(Fifo(), joined(), submitted("pair", 2, until=1))
+    scheduler.handle(JobParked(1.0, "pair", 1))
+    scheduler.handle(*(submitted(job, at=2.0) for job in "abc"))
+    start_all(scheduler)
+    scheduler.handle(JobPromoted(3.0, "pair", 2))
+    scheduler.handle(ended("b"))
+    assert queued(scheduler) == ["c"]
+    scheduler.handle(ended("a"))
+    assert weights(scheduler) == {"pair": 1.0}
+
+
 def test_a_promoted_job_moves_to_a_free_core_where_its_node_rehomes():
     for rehomes, home in ((True, (1,)), (False, (0,))):
         scheduler = scheduler_of(Fifo(), joined(rehomes=rehomes), *(submitted(job, until=1) for job in "ab"))

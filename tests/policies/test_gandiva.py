@@ -78,6 +78,22 @@ def test_of_the_same_affinity_the_least_loaded_is_chosen():
     assert launched(scheduler, submitted("e")).assignment.node == "n"
 
 
+def test_a_free_device_counts_more_than_a_light_load():
+    heavy, *light = submitted("a", weight=5.0), submitted("b"), submitted("c"), submitted("d")
+    scheduler = gandiva(joined("m", 2), heavy, light[0], joined("n", 2), *light[1:])
+    scheduler.handle(ended("b"))
+    assert nodes_of(scheduler) == {"a": "m", "c": "n", "d": "n"}
+    decision = launched(scheduler, submitted("e"))
+    assert (decision.assignment.node, decision.assignment.devices[0].index) == ("m", 1)
+
+
+def test_a_device_that_an_exclusive_job_holds_is_load():
+    scheduler = gandiva(joined("m", 2), submitted("b"), submitted("c"), joined("n", 2))
+    scheduler.handle(submitted("x", exclusive=True), submitted("a", at=1.0))
+    assert nodes_of(scheduler) == {"b": "m", "c": "m", "x": "n", "a": "n"}
+    assert launched(scheduler, submitted("d", at=2.0)).assignment.node == "m"
+
+
 def test_then_a_node_without_jobs():
     scheduler = gandiva(joined("m", 4), submitted("a"), joined("n", 4))
     decision = launched(scheduler, submitted("pair", 2))
@@ -235,6 +251,27 @@ def test_a_second_exclusive_job_of_a_core_moves_to_another():
     assert len({homes(scheduler)[job] for job in "ad"}) == 2
 
 
+def test_of_two_that_become_exclusive_on_one_device_the_first_submitted_gets_it():
+    scheduler = gandiva(joined(devices=1), submitted("a", weight=0.0), submitted("b", at=1.0))
+    scheduler.handle(WeightChanged(2.0, "a", 1.0, False))
+    start_all(scheduler)
+    assert [job.id for job in scheduler.state.placed] == ["b", "a"]
+    scheduler.handle(exclusively("a"), exclusively("b"))
+    assert holders(scheduler) == ["a"]
+
+
+def test_a_promoted_job_whose_core_is_held_goes_to_the_least_loaded_and_moves_nobody_else():
+    jobs = [submitted(job, until=1) for job in ("p", "q", "r", "x")]
+    scheduler = gandiva(joined(devices=3, rehomes=True), *jobs)
+    assert homes(scheduler) == {"p": (0,), "q": (1,), "r": (2,), "x": (0,)}
+    scheduler.handle(JobParked(1.0, "p", 1), exclusively("x"))
+    scheduler.handle(submitted("s", at=2.0))
+    start_all(scheduler)
+    assert homes(scheduler) == {"p": (0,), "q": (1,), "r": (2,), "x": (0,), "s": (1,)}
+    (decision,) = scheduler.handle(JobPromoted(3.0, "p", 2))
+    assert (decision.job, homes(scheduler)["p"]) == ("p", (2,))
+
+
 def test_a_gang_loses_its_turns_when_one_of_its_devices_is_taken():
     scheduler = gandiva(joined(), submitted("pair", 2), submitted("a"))
     scheduler.handle(exclusively("a"))
@@ -390,6 +427,13 @@ def test_an_unmeasured_job_counts_as_its_multi_job_does_or_else_as_all_do():
     start_all(scheduler)
     scheduler.handle(progressed("y1", 100 * 2**20))
     assert queued(scheduler) == []
+
+
+def test_a_small_job_does_not_overtake_a_large_one_that_waits_for_memory():
+    scheduler = gandiva(joined(free_bytes=10 * GIB), submitted("x1", multi_job="x"), submitted("y1", multi_job="y"))
+    scheduler.handle(progressed("x1", 5 * GIB), progressed("y1", GIB))
+    scheduler.handle(submitted("x2", at=1.0, multi_job="x"), submitted("y2", at=2.0, multi_job="y"))
+    assert queued(scheduler) == ["x2", "y2"]
 
 
 def test_the_assumed_size_is_a_knob():
