@@ -24,8 +24,8 @@ class Device:
 class Node:
     """A machine and the devices on it that are ours.
 
-    `free_bytes` is the memory that trials may fill; `rehomes` says whether a job may change its device within the
-    node for nothing (CPU devices: it is pinned to another core).
+    `free_bytes` is the memory that trials may fill, measured before there are any; `rehomes` says whether a job may
+    change its device within the node for nothing (CPU devices: it is pinned to another core).
     """
 
     id: NodeId

@@ -1,4 +1,4 @@
-"""All that the scheduler knows of nodes and jobs. `ClusterState.apply` is the only writer; policies see `ClusterView`."""
+"""All that the scheduler knows of nodes and jobs. `ClusterState.apply` is the only writer; a policy sees a view."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ JobFact = (
 )
 
 # Every legal move of a job. What a STOPPING or ENDED job still hears crossed the stop on the wire and is absorbed;
-# after the end even another end, because a lost node and a late process may both speak.
+# after the end even another end, because a lost node and a late process may both speak. A job that is told two
+# milestones in a row may park twice before the first is heard.
 TRANSITIONS: Mapping[tuple[Status, type[JobFact]], Status] = {
     (Status.QUEUED, JobPromoted): Status.QUEUED,
     (Status.QUEUED, WeightChanged): Status.QUEUED,
@@ -81,6 +82,7 @@ TRANSITIONS: Mapping[tuple[Status, type[JobFact]], Status] = {
     (Status.RUNNING, Stop): Status.STOPPING,
     #
     (Status.PARKED, JobProgressed): Status.PARKED,
+    (Status.PARKED, JobParked): Status.PARKED,
     (Status.PARKED, JobPromoted): Status.RUNNING,
     (Status.PARKED, WeightChanged): Status.PARKED,
     (Status.PARKED, StopRequested): Status.PARKED,
@@ -166,7 +168,7 @@ class ClusterView:
         return tuple(self._unsettled.values())
 
     def mean_private_bytes(self, multi_job: MultiJobId) -> float | None:
-        """The mean size of the multi-job's measured jobs, ended ones too; else of all jobs; None if none is measured."""
+        """The mean size of the multi-job's measured jobs, ended ones too; else of all; None where none is known."""
         total, count = self._measured.get(multi_job) or self._measured.get(None) or (0, 0)
         return total / count if count else None
 

@@ -25,6 +25,6 @@ def make_policy(policy: str | Policy) -> Policy:
             raise TypeError(f"a policy is one of {', '.join(POLICIES)}, or an object such as Gandiva(), got {policy!r}")
         return policy
     if policy not in POLICIES:
-        near = difflib.get_close_matches(policy, POLICIES, n=1, cutoff=0.0)
+        near = difflib.get_close_matches(policy.lower(), POLICIES, n=1, cutoff=0.0)
         raise ValueError(f"no policy is called {policy!r}; did you mean {near[0]!r}? There are {', '.join(POLICIES)}.")
     return POLICIES[policy]()

@@ -29,10 +29,8 @@ class Fifo:
         for job in layout.queue:
             roomy = layout.with_room(job)
             free = [node for node in roomy if node.num_free >= job.spec.num_devices]
-            node = min(free, key=lambda node: node.num_free, default=None)
-            devices = node.least_loaded(job) if node is not None else None
-            if node is None or devices is None:
+            if not free:
                 layout.why[job.id] = "is next, and waits for devices" if roomy else "is next, and waits for memory"
                 break
-            layout.launch(job, node, devices, "its turn in order of submission")
+            layout.launch(job, min(free, key=lambda node: node.num_free), "its turn in order of submission")
         return layout.plan()

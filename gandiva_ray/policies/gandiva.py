@@ -12,7 +12,7 @@ from gandiva_ray.policies.placement import ASSUMED_PRIVATE_BYTES, Layout, NodeLa
 
 @dataclass(frozen=True, slots=True)
 class Gandiva:
-    """Every job runs at once, in turns by weight; an exclusive job has devices of its own.
+    """Every job runs at once, in turns by weight; an exclusive job has devices of its own while it wants turns.
 
     A job queues only where memory holds no more residents, where exclusive jobs hold the devices, or where no node is
     large enough. Where nodes re-home, no device idles while another has two jobs.
@@ -49,16 +49,14 @@ def _place_queued(layout: Layout) -> None:
             exclusive_waits = exclusive_waits or job.exclusive
             continue
         node, why = algorithm_1(open_nodes, gang)
-        devices = node.least_loaded(job)
-        assert devices is not None, "an open node has enough devices"
-        layout.launch(job, node, devices, why)
+        layout.launch(job, node, why)
 
 
 def algorithm_1(nodes: Sequence[NodeLayout], gang: int) -> tuple[NodeLayout, str]:
     """The node for a gang, out of some that are large enough, and why (Gandiva, Algorithm 1: getNodes).
 
     As a server's height is M/N rounded up, the paper's `height < 1` would mean an empty server; what is meant is
-    M/N < 1, free devices. Where the paper queues because no server of this affinity is there, any server is over-subscribed.
+    M/N < 1, free devices. Where no server of this affinity is there the paper queues; here any is over-subscribed.
     """
     by_load = sorted(nodes, key=lambda node: (node.num_free < gang, node.mean_load))
     same = [node for node in by_load if node.affinity == gang]
@@ -70,5 +68,5 @@ def algorithm_1(nodes: Sequence[NodeLayout], gang: int) -> tuple[NodeLayout, str
     if by_load[0].num_free >= gang:
         return by_load[0], "free devices where other gangs live"
     if same:
-        return same[0], "takes turns where gangs of its size live"
-    return by_load[0], "takes turns where other gangs live"
+        return same[0], "no free devices; gangs of its size live there"
+    return by_load[0], "no free devices; the least load"

@@ -133,18 +133,20 @@ class NodeLayout:
     def _best_move(self) -> tuple[Job, Devices] | None:
         """Off the busiest device that can be relieved, the move that evens loads most; at par the latest comer's."""
         least = min((self.load[device] for device in self.open_devices()), default=0.0)
-        peaks = {job.id: max(self.load[device] for device in self.homes[job.id]) for job in self.sharing.values()}
-        movable = [job for job in self.sharing.values() if _less(least + job.weight, peaks[job.id])]
+        busiest = {
+            job.id: max((self.load[device], device) for device in self.homes[job.id]) for job in self.sharing.values()
+        }
+        movable = [job for job in self.sharing.values() if _less(least + job.weight, busiest[job.id][0])]
         best: tuple[float, Job, Devices] | None = None
-        for job in sorted(movable, key=lambda job: (peaks[job.id], job.order), reverse=True):
-            if best is not None and peaks[job.id] < peaks[best[1].id]:
+        for job in sorted(movable, key=lambda job: (busiest[job.id], job.order), reverse=True):
+            if best is not None and busiest[job.id] != busiest[best[1].id]:
                 break
             devices = self.least_loaded(job)
             if devices is None:
                 continue
             there = max(self._load_without(job, device) + job.weight for device in devices)
-            left = max((self._load_without(job, device) for device in self.homes[job.id]), default=0.0)
-            if _less(there, peaks[job.id]) and (best is None or max(there, left) < best[0]):
+            left = max(self._load_without(job, device) for device in self.homes[job.id])
+            if _less(there, busiest[job.id][0]) and (best is None or max(there, left) < best[0]):
                 best = max(there, left), job, devices
         return None if best is None else best[1:]
 
@@ -201,8 +203,10 @@ class Layout:
         size = self._private_bytes(job)
         return [node for node in self.nodes.values() if node.has_room(job.spec.num_devices, size)]
 
-    def launch(self, job: Job, node: NodeLayout, devices: Devices, why: str) -> None:
-        """Give a queued job its home."""
+    def launch(self, job: Job, node: NodeLayout, why: str) -> None:
+        """Give a queued job its home, on a node with enough open devices."""
+        devices = node.least_loaded(job)
+        assert devices is not None, f"node {node.node.id!r} has no {job.spec.num_devices} open devices"
         node.admit(job, devices, self._private_bytes(job))
         if self._alone(job):
             node.hold(job, devices)
@@ -230,11 +234,9 @@ class Layout:
             node = self.node_of(job)
             node.admit(job, job.home, self._private_bytes(job))
             holds = job.assignment is not None and job.assignment.exclusive
-            if job.stopping:
-                if holds:
+            if not job.wants_turns:
+                if job.stopping and holds:
                     node.reserve(job.home)
-            elif not job.wants_turns:
-                continue
             elif not self._alone(job):
                 sharers.append(job)
             elif holds:
@@ -283,7 +285,7 @@ def _reason(job: Job, wished: Assignment) -> str:
     if wished.exclusive and job.assignment is not None and not job.assignment.exclusive:
         return "gets devices of its own"
     if wished.devices != job.home:
-        return "moves to a device with less load"
+        return "moves to the least loaded devices"
     return f"takes turns with weight {wished.weight:g}"
 
 
