@@ -143,6 +143,8 @@ class LivePanel:
 
     def start(self) -> None:
         self._live.start()
+        rows = [("Goal", Text(self._heading.goal)), ("Trials", Text("starting", style="dim"))]
+        self._live.update(_panel(self._heading.run, self._heading.searcher, rows), refresh=True)
 
     def update(self, take: Callable[[], Snapshot]) -> None:
         if self._clock() >= self._due_at:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from gandiva_ray.core.model import Outcome, TrialId
-from gandiva_ray.core.multi_job import MultiJob, TimeUp, TrialState
+from gandiva_ray.core.multi_job import MultiJob, TimeUp
 from gandiva_ray.core.search import CapacityChanged, Create, StopTrial, TrialEnded, TrialEvent, TrialReported
 from gandiva_ray.interrupt import Interrupt, catch_interrupt
 from gandiva_ray.progress import Best, Progress, Snapshot
@@ -48,8 +48,10 @@ class SearchLoop:
                 self._handle(CapacityChanged(self._session.num_devices, {}))
                 while not self._multi_job.done and self._clock() < self._give_up_at:
                     self._turn(interrupt)
-            except KeyboardInterrupt:  # from a handler of the user's own
-                interrupt.pressed = True
+            except KeyboardInterrupt:
+                if interrupt.pressed:
+                    raise  # a second one
+                interrupt.pressed = True  # by way of a handler of the user's own
                 self._end_early("interrupted")
             finally:
                 self._session.close()

@@ -76,7 +76,15 @@ def test_a_keyword_of_ray_tunes_tune_config_is_refused_with_what_to_use_instead(
 @pytest.mark.parametrize(
     "keyword",
     [
-        *("failure_config", "checkpoint_config", "sync_config", "stop", "callbacks", "progress_reporter", "log_to_file"),
+        *(
+            "failure_config",
+            "checkpoint_config",
+            "sync_config",
+            "stop",
+            "callbacks",
+            "progress_reporter",
+            "log_to_file",
+        ),
         *("local_dir", "storage_filesystem"),
     ],
 )

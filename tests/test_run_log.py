@@ -52,7 +52,10 @@ def report(trial: str, step: int, **metrics: Any) -> dict[str, Any]:
         (Promote("00000", None), {"what": "promote", "trial": "00000", "until": None}),
         (Reweigh("00000", 2.0), {"what": "reweigh", "trial": "00000", "weight": 2.0, "exclusive": False}),
         (StopTrial("00000", "poor"), {"what": "stop", "trial": "00000", "reason": "poor", "outcome": "stopped"}),
-        (TrialStarted("00000", "n", 7, "/p"), {"what": "started", "trial": "00000", "node": "n", "pid": 7, "path": "/p"}),
+        (
+            TrialStarted("00000", "n", 7, "/p"),
+            {"what": "started", "trial": "00000", "node": "n", "pid": 7, "path": "/p"},
+        ),
         (
             TrialReported("00000", 2, {"a": {"b": 1}}, 0.5),
             {"what": "report", "trial": "00000", "step": 2, "metrics": {"a": {"b": 1}}, "device_seconds": 0.5},

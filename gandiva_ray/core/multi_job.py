@@ -98,12 +98,12 @@ class MultiJob:
         self.trials: dict[TrialId, TrialRecord] = {}
         self.best: TrialRecord | None = None
         self.error = ""
+        self.ending = ""  # why the search ends before its searcher has finished
         self._problem = problem
         self._name = type(algorithm).__name__
         self._searcher = algorithm.start(problem)
         self._limit = max_concurrent_trials or _NO_LIMIT
         self._target = target
-        self._over = False
         self._promoted: dict[TrialId, None] = {}  # parked ones that may go on as soon as there is room
         self._in_state: Counter[TrialState] = Counter()
         self._ended_as: Counter[Outcome] = Counter()
@@ -113,7 +113,7 @@ class MultiJob:
     @property
     def done(self) -> bool:
         """Every trial has ended, and there will be no more."""
-        return (self._over or self._searcher.finished) and self._in_state[TrialState.ENDED] == len(self.trials)
+        return (bool(self.ending) or self._searcher.finished) and self._in_state[TrialState.ENDED] == len(self.trials)
 
     @property
     def stuck(self) -> str:
@@ -134,7 +134,7 @@ class MultiJob:
     def handle(self, *events: TrialEvent | TimeUp) -> list[Effect]:
         """What to do about all that happened. Without events, what to begin with."""
         effects = [effect for event in events for effect in self._on(event)]
-        return effects if self._over else [*effects, *self._fill()]
+        return effects if self.ending else [*effects, *self._fill()]
 
     @property
     def _active(self) -> int:
@@ -149,7 +149,7 @@ class MultiJob:
             case TrialEnded():
                 return self._ended(event)
             case CapacityChanged(devices, step_costs):
-                return [] if self._over else self._act(self._searcher.capacity(devices, step_costs))
+                return [] if self.ending else self._act(self._searcher.capacity(devices, step_costs))
             case TimeUp(reason):
                 return self._end(reason, _cut)
 
@@ -162,14 +162,12 @@ class MultiJob:
 
     def _reported(self, event: TrialReported) -> list[Effect]:
         record = self.trials[event.trial]
-        if record.state is TrialState.ENDED or event.step <= record.step:
-            return []
+        if self.ending or record.state is TrialState.ENDED or event.step <= record.step:
+            return []  # so the trial that reached the target keeps that report as its last
         record.step, record.metrics, record.device_seconds = event.step, event.metrics, event.device_seconds
         value = _number(event.metrics.get(self._problem.metric))
         if value is not None:
             self._measure(record, value)
-        if self._over:
-            return []
         if value is not None and self._reaches_target(value):
             return self._qualified(record, value)
         if record.state is TrialState.STOPPING:
@@ -188,7 +186,7 @@ class MultiJob:
         self._move(record, TrialState.ENDED)
         self._ended_as[event.outcome] += 1
         self._promoted.pop(event.trial, None)
-        return [] if self._over else self._act(self._searcher.ended(event.trial, event.outcome))
+        return [] if self.ending else self._act(self._searcher.ended(event.trial, event.outcome))
 
     def _fill(self) -> list[Effect]:
         """Let trials run up to the limit: those that were promoted first, then new ones."""
@@ -242,9 +240,9 @@ class MultiJob:
 
     def _end(self, reason: str, outcome_of: Callable[[TrialRecord], Outcome]) -> list[Effect]:
         """Stop all that has not been stopped; nothing more will be suggested."""
-        if self._over:
+        if self.ending:
             return []
-        self._over = True
+        self.ending = reason
         ended = (TrialState.STOPPING, TrialState.ENDED)
         return [self._stop(r, reason, outcome_of(r)) for r in self.trials.values() if r.state not in ended]
 
