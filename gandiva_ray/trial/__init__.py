@@ -1,1 +1,1 @@
-"""What lives inside a trial's process: the template it is forked from, and the session that gives its device up and on."""
+"""What lives inside a trial's process: the template it is forked from, and the session that gives its device up."""

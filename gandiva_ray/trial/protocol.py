@@ -1,6 +1,6 @@
 """What a node's agent and the processes of its trials say to each other, and the page of memory they share.
 
-The agent listens on an abstract Unix socket. Two kinds of process connect: a **template**, which forks trials when it is
+The agent listens on an abstract Unix socket. Two kinds of process connect: a **template**, which forks trials when
 told to, and a **trial**. Each message is one JSON object behind its length (4 bytes, big-endian); `op` says which.
 
     template -> agent   hello    {multi_job, pid, role: "template"}
@@ -33,6 +33,7 @@ import mmap
 import os
 import socket
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,8 +87,9 @@ def open_page(pid: int, fd: int) -> Page:
 class LaunchMessage:
     """What a template needs to fork a trial.
 
-    `config` is the pickled configuration in base64; `path` the trial's folder; `cores` the CPU cores it is pinned to;
-    `gpus` the ids for CUDA_VISIBLE_DEVICES (None leaves it alone); `threads` what torch and OpenMP may use.
+    `config` is the pickled configuration in base64; `path` the trial's folder; `cores` the CPU cores it is pinned to
+    (none leaves it unpinned); `gpus` the ids for CUDA_VISIBLE_DEVICES (None leaves it alone); `threads` what torch and
+    OpenMP may use.
     """
 
     job: str
@@ -96,8 +98,8 @@ class LaunchMessage:
     path: str
     until: int | None
     seed: int
-    cores: tuple[int, ...]
-    gpus: tuple[str, ...] | None
+    cores: Sequence[int]
+    gpus: Sequence[str] | None
     threads: int
 
 
@@ -155,11 +157,16 @@ class Channel:
     def receive(self) -> Message | None:
         """The next message; None when the agent is gone."""
         while not self._ready:
-            data = self._socket.recv(65536)
-            if not data:
+            messages = self.read()
+            if messages is None:
                 return None
-            self._ready = self._decoder.feed(data)
+            self._ready += messages
         return self._ready.pop(0)
+
+    def read(self) -> list[Message] | None:
+        """Read once, for who waits on the file descriptor: the messages now whole; None when the agent is gone."""
+        data = self._socket.recv(65536)
+        return self._decoder.feed(data) if data else None
 
     def fileno(self) -> int:
         return self._socket.fileno()

@@ -1,0 +1,139 @@
+"""The process that trials are forked from: `python -m gandiva_ray.trial.template`, TemplateArguments on its stdin.
+
+It imports torch and unpickles the training function once, and does once what torch otherwise does late in every trial.
+A fork of it reaches its first mini-batch in milliseconds, and shares its memory and whatever data the training function
+captured. Where forking is not safe, each trial is a fresh process instead, started from here and ended with this one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import pickle
+import select
+import signal
+import sys
+import time
+import traceback
+
+from gandiva_ray.trial import processes
+from gandiva_ray.trial.child import Birth, live
+from gandiva_ray.trial.loading import Trainable, load_trainable, prepare_environment
+from gandiva_ray.trial.protocol import Channel, LaunchMessage, Message, TemplateArguments
+from gandiva_ray.trial.warm import fork_hazard, warm_up
+
+# What a trial leaves behind is asked to end, so that multiprocessing's helpers can clean up, and after this killed.
+_GRACE = 1.0
+
+
+def main() -> None:
+    processes.die_with_parent(os.getppid())
+    arguments: TemplateArguments = pickle.loads(sys.stdin.buffer.read())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, who decides
+    prepare_environment(arguments)
+    channel = Channel(arguments.address)
+    channel.send({"op": "hello", "multi_job": arguments.multi_job, "pid": os.getpid(), "role": "template"})
+    try:
+        trainable = load_trainable(arguments)
+        warm_up()
+    except BaseException:  # a module may call sys.exit() when it is imported
+        channel.send({"op": "broken", "error": traceback.format_exc()})
+        processes.leave(1)
+    why = fork_hazard()
+    template = Template(arguments, trainable, channel, fork_safe=not why)
+    gc.collect()
+    gc.freeze()  # or the first collection in each trial would touch, and so copy, every page
+    channel.send({"op": "ready", "fork_safe": not why, "why": why})
+    template.serve()
+    processes.leave(0)  # exit handlers and threads of what was unpickled might keep it
+
+
+class Template:
+    """Starts trials as it is told, and says when they ended."""
+
+    def __init__(self, arguments: TemplateArguments, trainable: Trainable, channel: Channel, fork_safe: bool) -> None:
+        self._arguments = arguments
+        self._trainable = trainable
+        self._channel = channel
+        self._start = self._fork if fork_safe else self._spawn
+        self._jobs: dict[int, str] = {}  # by the pid of their trials
+        self._kill_at: dict[int, float] = {}  # what ended trials left behind
+        processes.adopt_orphans()
+        self._helpers = frozenset(processes.children(os.getpid()))  # that unpickling started
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def serve(self) -> None:
+        """Until the agent is gone; then nothing that was started from here is left."""
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        sources: list[Channel | int] = [self._channel, self._wake_read]
+        while True:
+            readable, _, _ = select.select(sources, [], [], _GRACE if self._kill_at else None)
+            if self._wake_read in readable:
+                os.read(self._wake_read, 4096)
+            try:
+                self._reap()
+                messages = self._channel.read() if self._channel in readable else []
+            except OSError:
+                messages = None
+            if messages is None:
+                return self._end_all()
+            for message in messages:
+                self._launch(message)
+
+    def _launch(self, message: Message) -> None:
+        launch = LaunchMessage(**{name: value for name, value in message.items() if name != "op"})
+        self._jobs[self._start(launch)] = launch.job
+
+    def _fork(self, launch: LaunchMessage) -> int:
+        template = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._channel.close()
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+            live(Birth(self._arguments, launch, template, lambda: self._trainable))
+        return pid
+
+    def _spawn(self, launch: LaunchMessage) -> int:
+        """A fresh process. Its standard input is memory, not a pipe that somebody would have to feed."""
+        fd = os.memfd_create("gandiva-trial")
+        with open(fd, "wb") as file:
+            file.write(pickle.dumps((self._arguments, launch, os.getpid())))
+            file.seek(0)
+            command = [sys.executable, "-m", "gandiva_ray.trial.spawned"]
+            return os.posix_spawn(command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, fd, 0)])
+
+    def _reap(self) -> None:
+        """Say which trials ended; see to what they left behind. Raises OSError if the agent is gone."""
+        ended: list[tuple[str, int]] = []
+        with contextlib.suppress(ChildProcessError):
+            while (found := os.waitpid(-1, os.WNOHANG)) != (0, 0):
+                pid, status = found
+                if pid in self._jobs:
+                    ended.append((self._jobs.pop(pid), os.waitstatus_to_exitcode(status)))
+        self._end_orphans()
+        for job, code in ended:
+            self._channel.send({"op": "exited", "job": job, "code": code})
+
+    def _end_orphans(self) -> None:
+        """A trial adopts whatever is started below it; so what comes to us instead belonged to a trial that ended."""
+        now = time.monotonic()
+        roots = [pid for pid in processes.children(os.getpid()) if pid not in self._jobs and pid not in self._helpers]
+        orphans = [*roots, *(below for pid in roots for below in processes.descendants(pid))]
+        new = [pid for pid in orphans if pid not in self._kill_at]
+        processes.send_signal(new, signal.SIGTERM)
+        processes.send_signal(new, signal.SIGCONT)  # they may have been suspended with their trial
+        self._kill_at = {pid: self._kill_at.get(pid, now + _GRACE) for pid in orphans}
+        processes.send_signal([pid for pid, at in self._kill_at.items() if at <= now], signal.SIGKILL)
+
+    def _end_all(self) -> None:
+        while pids := [pid for pid in processes.descendants(os.getpid()) if pid not in self._helpers]:
+            processes.send_signal(pids, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(-1, 0)
+
+
+if __name__ == "__main__":
+    main()
