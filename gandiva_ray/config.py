@@ -81,8 +81,8 @@ class TuneConfig:
     `metric` names a number that the trials report ("/" reaches into nested dicts), `mode` is "min" or "max".
     `num_samples` counts samples of the space; each grid_search multiplies them. `searcher` defaults to RandomSearch().
     The search ends at the first trial that reports a metric as good as `target`, or `time_budget_s` seconds (or a
-    timedelta) after fit() was called. At most `max_concurrent_trials` are under way at once; the default is as many as
-    fit in memory. The same `seed` gives the same configurations.
+    timedelta) after fit() was called. At most `max_concurrent_trials` wait for a device or take turns at once; the
+    default is as many as fit in memory. The same `seed` gives the same configurations.
 
     Raises TypeError or ValueError, naming the field and the fix.
     """

@@ -22,7 +22,18 @@ _REDRAW_EVERY = 0.25
 _LINE_EVERY = 5.0
 _MAX_DEVICES = 16
 _MAX_VALUE_LENGTH = 40
-_STYLES = {"running": "cyan", "completed": "green", "stopped": "yellow", "failed": "bold red", "lost": "bold red"}
+_STYLES = {  # of a trial's state, in the order in which states are shown
+    "waiting": "",
+    "running": "cyan",
+    "parked": "blue",
+    "stopping": "",
+    "completed": "green",
+    "stopped": "yellow",
+    "failed": "bold red",
+    "lost": "bold red",
+    "cut": "",
+    "never started": "dim",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +111,8 @@ class Lines:
         self._heading = heading
         self._console = console
         self._clock = clock
-        self._due_at = clock()
-        self._shown: str | None = None
+        self._due_at = clock() + _LINE_EVERY
+        self._shown: tuple[Mapping[str, int], int] | None = None
 
     def start(self) -> None:
         heading = self._heading
@@ -113,9 +124,8 @@ class Lines:
         self._due_at = self._clock() + _LINE_EVERY
         snapshot = take()
         line = f"{_counts(snapshot.trials).plain}; {_speed(snapshot).plain}; best {_best(snapshot.best).plain}"
-        what_counts = f"{snapshot.trials}{snapshot.reports}"
-        if what_counts != self._shown:
-            self._shown = what_counts
+        if self._shown != (snapshot.trials, snapshot.reports):
+            self._shown = (snapshot.trials, snapshot.reports)
             self._print(Text(f"[{_duration(snapshot.elapsed)}] {line}"))
 
     def failed(self, trial: TrialId, reason: str) -> None:
@@ -125,7 +135,7 @@ class Lines:
 
     def finish(self, results: ResultGrid, elapsed: float) -> None:
         for name, value in _summary(results, elapsed):
-            self._print(Text(f"{name + ':':<9}").append(value))
+            self._print(Text(f"{name + ':':<9}" if name else "").append(value))
 
     def _print(self, text: Text) -> None:
         self._console.print(text, soft_wrap=True)
@@ -194,7 +204,7 @@ def _summary(results: ResultGrid, elapsed: float) -> list[tuple[str, Text]]:
         rows.insert(0, ("Best", Text(str(nothing_found), style="red")))
     failure = next((result for result in results if result.error is not None), None)
     if failure is not None:
-        rows.append(("Failure", Text(f"trial {failure.trial_id}: {failure.reason}", style="red")))
+        rows.append(("Error", Text(f"trial {failure.trial_id}: {failure.reason}", style="red")))
         if failure.error != failure.reason:
             rows.append(("", Text((failure.error or "").rstrip(), style="dim")))
     rows.append(("Folder", Text(results.path)))
@@ -206,7 +216,7 @@ def _best_of(result: Result, metric: str) -> Best:
 
 
 def _counts(trials: Mapping[str, int]) -> Text:
-    parts = [Text(f"{count} {state}", style=_STYLES.get(state, "")) for state, count in trials.items() if count]
+    parts = [Text(f"{trials[state]} {state}", style=style) for state, style in _STYLES.items() if trials.get(state)]
     return Text(", ").join(parts) if parts else Text("none yet")
 
 

@@ -64,8 +64,8 @@ class SearchLoop:
             self._end_early(reason)
         if self._multi_job.ending:
             self._give_up_at = min(self._give_up_at, self._clock() + _GRACE)
-        patience = min(self._time_budget, self._give_up_at) - self._clock()
-        self._handle(*self._session.poll(min(_POLL, max(0.0, patience))))
+        deadline = self._give_up_at if self._multi_job.ending else self._time_budget
+        self._handle(*self._session.poll(min(_POLL, max(0.0, deadline - self._clock()))))
         self._progress.update(self._snapshot)
 
     def _why_end(self, interrupt: Interrupt) -> str:

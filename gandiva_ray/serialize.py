@@ -15,6 +15,7 @@ import cloudpickle
 from gandiva_ray.trainable import name_of
 
 _DEPTH = 4
+_READS = ("GLOBAL", "GLOBALS", "NAME", "DEREF")  # ends of the names of instructions, which versions of Python vary
 
 
 def dump_trainable(trainable: Callable[..., Any]) -> bytes:
@@ -117,7 +118,7 @@ def _function_parts(function: types.FunctionType) -> Iterator[_Part]:
 def _references(code: types.CodeType) -> Iterator[tuple[str, int]]:
     """The globals and captured variables that the code and the functions inside it read, with the line."""
     for instruction in dis.get_instructions(code):
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF"):
+        if instruction.opname.startswith("LOAD_") and instruction.opname.endswith(_READS):
             line = instruction.positions.lineno if instruction.positions else None
             yield str(instruction.argval), line or code.co_firstlineno
     for constant in code.co_consts:

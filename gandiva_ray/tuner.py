@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import time
 from collections.abc import Callable, Mapping
@@ -98,7 +99,7 @@ class Tuner:
         goal = f"{self._mode} {self._metric}"
         if self._tune.target is not None:
             goal += f", {'at least' if self._mode == 'max' else 'at most'} {self._tune.target:g}"
-        return Heading(folder.name, repr(self._algorithm), goal, str(folder))
+        return Heading(folder.name, _describe(self._algorithm), goal, str(folder))
 
     def _first_line(self, folder: Path) -> Line:
         return {
@@ -163,6 +164,14 @@ def _config(kind: type[_Config], name: str, given: _Config | None) -> _Config:
     if not isinstance(given, kind):
         raise TypeError(f"{name} is a gandiva_ray.{kind.__name__}, got {type(given).__module__}.{type(given).__name__}")
     return given
+
+
+def _describe(algorithm: Algorithm) -> str:
+    """Its name and knobs, without those that are None."""
+    if not dataclasses.is_dataclass(algorithm):
+        return type(algorithm).__name__
+    knobs = ((field.name, getattr(algorithm, field.name)) for field in dataclasses.fields(algorithm))
+    return f"{type(algorithm).__name__}({', '.join(f'{name}={knob!r}' for name, knob in knobs if knob is not None)})"
 
 
 def _open_session(folder: Path, trainable: bytes, seed: int) -> SearchSession:

@@ -57,7 +57,7 @@ class FakeSearchSession:
         self.num_devices = num_devices
         self.submitted: list[Create] = []
         self.actions: list[Action] = []
-        self.polls = 0
+        self.timeouts: list[float] = []
         self.closed = 0
         self._train = cloudpickle.loads(trainable)
         self._path = path
@@ -85,8 +85,8 @@ class FakeSearchSession:
     def poll(self, timeout: float) -> list[TrialEvent]:
         assert not self.closed, "polled after it was closed"
         assert 0.0 <= timeout <= 1.0
-        self.polls += 1
-        self._before_poll(self.polls)
+        self.timeouts.append(timeout)
+        self._before_poll(len(self.timeouts))
         able = [trial for trial in self._trials.values() if not trial.parked and not (self._deaf and trial.stop)]
         self._random.shuffle(able)
         return [event for trial in able[: self.num_devices] for event in self._step(trial)]

@@ -107,7 +107,7 @@ def test_lines_are_printed_when_it_is_time_and_something_changed() -> None:
     for second in range(20):
         clock.now = float(second)
         lines.update(take)
-    assert taken == 4
+    assert taken == 3
     assert text(printed).splitlines() == [
         "[0:01:15] 40 waiting, 12 running, 1 failed; 752 reports, 10 a second; best 0.9731 trial 00012: "
         "lr=0.003123 optimizer/name=adam width=32",
@@ -176,5 +176,5 @@ def test_a_failed_trial_is_one_line_and_the_first_error_ends_the_summary(
     assert len(failures) == 3
     assert all("failed: ValueError: cannot train 0." in line for line in failures)
     summary = "\n".join(lines[lines.index("Trials:  3 failed") :])
-    assert "Failure: trial 00000: ValueError: cannot train" in summary
+    assert "Error:   trial 00000: ValueError: cannot train" in summary
     assert "Traceback (most recent call last):" in summary

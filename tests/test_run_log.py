@@ -88,7 +88,8 @@ def test_a_torn_last_line_is_skipped(log: RunLog, tmp_path: Path) -> None:
 
 
 def test_what_json_cannot_hold_is_its_repr_and_the_rest_stays(log: RunLog, tmp_path: Path) -> None:
-    log.write(line_of(Create("00000", {"model": {"kind": dict, "width": 3, 4: 5}, "lr": 0.1, ("a", 1): {1, 2}})))
+    config: dict[Any, Any] = {"model": {"kind": dict, "width": 3, 4: 5}, "lr": 0.1, ("a", 1): {1, 2}}
+    log.write(line_of(Create("00000", config)))
     (line,) = read_log(tmp_path)
     assert line["config"] == {
         "model": {"kind": "<class 'dict'>", "width": 3, "4": 5},
