@@ -78,7 +78,8 @@ def _unknown_keyword(owner: str, keyword: str, known: list[str], instead: Mappin
 class TuneConfig:
     """How to search.
 
-    `metric` names a number that the trials report ("/" reaches into nested dicts), `mode` is "min" or "max".
+    `metric` names a number that the trials report ("/" reaches into nested dicts), `mode` is "min" or "max"; only a
+    search that judges nothing does without.
     `num_samples` counts samples of the space; each grid_search multiplies them. `searcher` defaults to RandomSearch().
     The search ends at the first trial that reports a metric as good as `target`, or `time_budget_s` seconds (or a
     timedelta) after fit() was called. At most `max_concurrent_trials` wait for a device or take turns at once; the
@@ -101,6 +102,10 @@ class TuneConfig:
             raise TypeError(f'metric is the name of a reported number, like "accuracy"; got {self.metric!r}')
         if self.mode not in ("min", "max", None):
             raise ValueError(f'mode is "min" or "max", got {self.mode!r}{_did_you_mean_mode(self.mode)}')
+        if self.metric is None and (self.mode is not None or self.target is not None):
+            raise ValueError("mode and target are about a metric: add metric, the name of a reported number")
+        if self.metric is not None and self.mode is None:
+            raise ValueError(f'is a small or a large {self.metric} good? Add mode="min" or mode="max"')
         _check_num_samples(self.num_samples)
         _check_searcher(self.searcher)
         if self.target is not None and (not _is_number(self.target) or math.isnan(self.target)):

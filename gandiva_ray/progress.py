@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gandiva_ray.core.model import TrialId
-from gandiva_ray.results import Result, ResultGrid, flatten
+from gandiva_ray.results import ResultGrid, flatten
 from gandiva_ray.search_session import DeviceView
 
 _REDRAW_EVERY = 0.25
@@ -123,7 +123,9 @@ class Lines:
             return
         self._due_at = self._clock() + _LINE_EVERY
         snapshot = take()
-        line = f"{_counts(snapshot.trials).plain}; {_speed(snapshot).plain}; best {_best(snapshot.best).plain}"
+        line = f"{_counts(snapshot.trials).plain}; {_speed(snapshot).plain}"
+        if snapshot.best is not None:
+            line += f"; best {_best(snapshot.best).plain}"
         if self._shown != (snapshot.trials, snapshot.reports):
             self._shown = (snapshot.trials, snapshot.reports)
             self._print(Text(f"[{_duration(snapshot.elapsed)}] {line}"))
@@ -176,7 +178,7 @@ def render(heading: Heading, snapshot: Snapshot) -> RenderableType:
     rows = [
         ("Goal", Text(heading.goal)),
         ("Trials", _counts(snapshot.trials)),
-        ("Best", _best(snapshot.best)),
+        *([("Best", _best(snapshot.best))] if snapshot.best is not None else []),
         ("Speed", _speed(snapshot).append(f", {_duration(snapshot.elapsed)} elapsed")),
         *((device.name, _device(device)) for device in snapshot.devices[:_MAX_DEVICES]),
     ]
@@ -198,10 +200,8 @@ def _panel(title: str, subtitle: str, rows: Sequence[tuple[str, Text]]) -> Panel
 def _summary(results: ResultGrid, elapsed: float) -> list[tuple[str, Text]]:
     counts = {outcome.value: count for outcome, count in results.counts.items()}
     rows = [("Ended", Text(f"{results.stop_reason}, after {_duration(elapsed)}")), ("Trials", _counts(counts))]
-    try:
-        rows.insert(0, ("Best", _best(_best_of(results.get_best_result(), results.metric))))
-    except RuntimeError as nothing_found:
-        rows.insert(0, ("Best", Text(str(nothing_found), style="red")))
+    if results.metric is not None:
+        rows.insert(0, ("Best", _best_result(results, results.metric)))
     failure = next((result for result in results if result.error is not None), None)
     if failure is not None:
         rows.append(("Error", Text(f"trial {failure.trial_id}: {failure.reason}", style="red")))
@@ -211,8 +211,12 @@ def _summary(results: ResultGrid, elapsed: float) -> list[tuple[str, Text]]:
     return rows
 
 
-def _best_of(result: Result, metric: str) -> Best:
-    return Best(result.trial_id, flatten(result.metrics)[metric], result.config)
+def _best_result(results: ResultGrid, metric: str) -> Text:
+    try:
+        result = results.get_best_result()
+    except RuntimeError as nothing_found:
+        return Text(str(nothing_found), style="red")
+    return _best(Best(result.trial_id, flatten(result.metrics)[metric], result.config))
 
 
 def _counts(trials: Mapping[str, int]) -> Text:
@@ -220,9 +224,7 @@ def _counts(trials: Mapping[str, int]) -> Text:
     return Text(", ").join(parts) if parts else Text("none yet")
 
 
-def _best(best: Best | None) -> Text:
-    if best is None:
-        return Text("nothing reported yet", style="dim")
+def _best(best: Best) -> Text:
     config = " ".join(f"{name}={_short(value)}" for name, value in flatten(best.config).items())
     return Text.assemble((_short(best.value), "bold green"), f" trial {best.trial}: {config}")
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from gandiva_ray.config import RunConfig, TuneConfig, explain_unknown
 from gandiva_ray.core.model import Outcome
 from gandiva_ray.core.multi_job import MultiJob, TrialRecord
-from gandiva_ray.core.search import Algorithm, Mode, Problem
+from gandiva_ray.core.search import Algorithm, Problem
 from gandiva_ray.progress import Heading, Progress, open_progress
 from gandiva_ray.results import Result, ResultGrid
 from gandiva_ray.run_folder import create_folder
@@ -53,7 +53,6 @@ class Tuner:
         check_space(self._space)
         self._tune = _config(TuneConfig, "tune_config", tune_config)
         self._run = _config(RunConfig, "run_config", run_config)
-        self._metric, self._mode = _goal(self._tune)
         self._algorithm = self._tune.searcher or _default_searcher()
 
     def fit(self) -> ResultGrid:
@@ -77,7 +76,7 @@ class Tuner:
         tune = self._tune
         return MultiJob(
             self._algorithm,
-            Problem(self._space, self._metric, self._mode, tune.num_samples, tune.seed),
+            Problem(self._space, tune.metric, tune.mode or "max", tune.num_samples, tune.seed),
             max_concurrent_trials=tune.max_concurrent_trials,
             target=tune.target,
         )
@@ -96,9 +95,10 @@ class Tuner:
         return interrupted
 
     def _heading(self, folder: Path) -> Heading:
-        goal = f"{self._mode} {self._metric}"
-        if self._tune.target is not None:
-            goal += f", {'at least' if self._mode == 'max' else 'at most'} {self._tune.target:g}"
+        tune = self._tune
+        goal = "no metric" if tune.metric is None else f"{tune.mode} {tune.metric}"
+        if tune.target is not None:
+            goal += f", {'at least' if tune.mode == 'max' else 'at most'} {tune.target:g}"
         return Heading(folder.name, _describe(self._algorithm), goal, str(folder))
 
     def _first_line(self, folder: Path) -> Line:
@@ -108,8 +108,8 @@ class Tuner:
             "started_at": datetime.datetime.now().astimezone().isoformat(),
             "trainable": name_of(self._trainable),
             "searcher": repr(self._algorithm),
-            "metric": self._metric,
-            "mode": self._mode,
+            "metric": self._tune.metric,
+            "mode": self._tune.mode,
             "num_samples": self._tune.num_samples,
             "target": self._tune.target,
             "time_budget_s": self._tune.time_budget,
@@ -120,7 +120,9 @@ class Tuner:
     def _results(self, multi_job: MultiJob, folder: Path, interrupted: bool) -> ResultGrid:
         reports = Reports(folder)
         results = tuple(_result(record, reports) for record in multi_job.trials.values())
-        return ResultGrid(results, self._metric, self._mode, str(folder), _stop_reason(multi_job), interrupted)
+        return ResultGrid(
+            results, self._tune.metric, self._tune.mode, str(folder), _stop_reason(multi_job), interrupted
+        )
 
 
 def _result(record: TrialRecord, reports: Reports) -> Result:
@@ -148,14 +150,6 @@ def _stop_reason(multi_job: MultiJob) -> str:
 def _stopwatch() -> Callable[[], float]:
     started_at = time.monotonic()
     return lambda: time.monotonic() - started_at
-
-
-def _goal(tune: TuneConfig) -> tuple[str, Mode]:
-    if tune.metric is None:
-        raise ValueError('the search needs a metric: tune_config=TuneConfig(metric="accuracy", mode="max")')
-    if tune.mode is None:
-        raise ValueError(f'is a small or a large {tune.metric} good? Add mode="min" or mode="max" to TuneConfig')
-    return tune.metric, tune.mode
 
 
 def _config(kind: type[_Config], name: str, given: _Config | None) -> _Config:

@@ -35,6 +35,9 @@ def test_arguments_may_be_given_all_together() -> None:
     ("keywords", "words"),
     [
         ({"mode": "maximize"}, ["mode", "'maximize'", 'mean "max"']),
+        ({"mode": "max"}, ["mode", "add metric"]),
+        ({"target": 0.5}, ["target", "add metric"]),
+        ({"metric": "score"}, ["a small or a large score good", 'mode="min" or mode="max"']),
         ({"mode": "best"}, ["mode", '"min" or "max"', "'best'"]),
         ({"metric": 3}, ["metric", "3", "accuracy"]),
         ({"metric": ["loss"]}, ["metric", "loss"]),

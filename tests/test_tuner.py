@@ -123,6 +123,19 @@ def test_a_metric_may_be_nested(tmp_path: Path, fake_runtime: Install) -> None:
     assert "eval/loss" in results.get_dataframe()
 
 
+def test_a_search_that_judges_nothing_does_without_a_metric(
+    tmp_path: Path, fake_runtime: Install, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fake_runtime()
+    results = search(tmp_path, climb, num_samples=3, metric=None, mode=None, verbose=1)
+    assert results.get_best_result("score", "max").config["x"] == max(result.config["x"] for result in results)
+    with pytest.raises(ValueError, match=r'had no metric: get_best_result\(metric="loss", mode="min"\)'):
+        results.get_best_result()
+    printed = capfd.readouterr().out
+    assert "no metric, in" in printed
+    assert "Best" not in printed
+
+
 def test_at_most_so_many_trials_are_under_way(tmp_path: Path, fake_runtime: Install) -> None:
     sessions = fake_runtime(num_devices=4)
     widest = 0
@@ -345,11 +358,11 @@ def test_reports_over_time_come_from_the_log(tmp_path: Path, fake_runtime: Insta
 # --- what is refused before any device time
 
 
-def test_a_search_needs_a_metric_and_a_mode() -> None:
-    with pytest.raises(ValueError, match="needs a metric: tune_config=TuneConfig"):
-        Tuner(climb, param_space=SPACE)
-    with pytest.raises(ValueError, match=r'small or a large score good\? Add mode="min" or mode="max"'):
-        Tuner(climb, param_space=SPACE, tune_config=TuneConfig(metric="score"))
+def test_a_search_that_judges_needs_a_metric(tmp_path: Path, fake_runtime: Install) -> None:
+    sessions = fake_runtime()
+    with pytest.raises(ValueError, match="Hyperband judges trials by a metric; give metric= and mode="):
+        search(tmp_path, climb, metric=None, mode=None, searcher=Hyperband(max_t=9))
+    assert sessions == []
 
 
 def test_configs_of_another_kind_are_refused() -> None:

@@ -77,8 +77,10 @@ class MultiJob:
     """A search under way. Its owner carries out the effects in order, and sends what became of them.
 
     `max_concurrent_trials` bounds those that wait for a device or run; parked ones do not count. None creates all that
-    the searcher has. `target` ends the search at the first report that reaches it. Raises ValueError where the algorithm
-    refuses the problem; RuntimeError, later, where a searcher does what it must not.
+    the searcher has. `target` ends the search at the first report that reaches it.
+
+    Raises ValueError where the algorithm refuses the problem; RuntimeError, later, where a searcher does what it must
+    not.
     """
 
     def __init__(
@@ -93,8 +95,8 @@ class MultiJob:
             raise ValueError(f"max_concurrent_trials must be at least 1, or None, got {max_concurrent_trials!r}")
         if problem.num_samples == -1 and max_concurrent_trials is None:
             raise ValueError("num_samples=-1 creates trials without end; give max_concurrent_trials")
-        if target is not None and not math.isfinite(target):
-            raise ValueError(f"target must be a finite number, got {target!r}")
+        if target is not None and (problem.metric is None or not math.isfinite(target)):
+            raise ValueError(f"target must be a finite value of the metric {problem.metric!r}, got {target!r}")
         self.trials: dict[TrialId, TrialRecord] = {}
         self.best: TrialRecord | None = None
         self.error = ""
@@ -134,7 +136,9 @@ class MultiJob:
     def handle(self, *events: TrialEvent | TimeUp) -> list[Effect]:
         """What to do about all that happened. Without events, what to begin with."""
         effects = [effect for event in events for effect in self._on(event)]
-        return effects if self.ending else [*effects, *self._fill()]
+        if not self.ending:
+            effects += self._fill()
+        return [effect for effect in effects if self.trials[effect.trial].state is not TrialState.ENDED]
 
     @property
     def _active(self) -> int:
@@ -165,15 +169,15 @@ class MultiJob:
         if self.ending or record.state is TrialState.ENDED or event.step <= record.step:
             return []  # so the trial that reached the target keeps that report as its last
         record.step, record.metrics, record.device_seconds = event.step, event.metrics, event.device_seconds
-        value = _number(event.metrics.get(self._problem.metric))
+        value = None if self._problem.metric is None else _number(event.metrics.get(self._problem.metric))
         if value is not None:
             self._measure(record, value)
         if value is not None and self._reaches_target(value):
             return self._qualified(record, value)
         if record.state is TrialState.STOPPING:
             return []
-        if value is None:
-            return self._mistake(record)
+        if value is None and self._problem.metric is not None:
+            return self._mistake(record, self._problem.metric)
         self._move(record, TrialState.PARKED if _at_milestone(record) else TrialState.RUNNING)
         numbers = {key: number for key, raw in event.metrics.items() if (number := _number(raw)) is not None}
         return self._act(self._searcher.report(event.trial, event.step, numbers))
@@ -267,16 +271,16 @@ class MultiJob:
         rest = self._end(f"the target {self._target} was reached by trial {record.trial}", lambda _: Outcome.STOPPED)
         return [stop, *rest]
 
-    def _mistake(self, record: TrialRecord) -> list[Effect]:
+    def _mistake(self, record: TrialRecord, metric: str) -> list[Effect]:
         """The report lacks the metric: its trial fails, and where all do, the search ends before it costs more."""
-        wrong = _what_is_wrong(self._problem.metric, record.metrics)
+        wrong = _what_is_wrong(metric, record.metrics)
         stop = self._stop(record, wrong, Outcome.FAILED)
         self._mistaken += 1
         enough = min(_MISTAKES_THAT_END_A_SEARCH, len(self.trials)) if self._searcher.finished else None
         if self._measured or self._mistaken < (enough or _MISTAKES_THAT_END_A_SEARCH):
             return [stop]
         self.error = f"no trial can be judged: trial {record.trial} {wrong}"
-        return [stop, *self._end(f"no trial reports a usable {self._problem.metric!r}", _cut)]
+        return [stop, *self._end(f"no trial reports a usable {metric!r}", _cut)]
 
     def _move(self, record: TrialRecord, state: TrialState) -> None:
         self._in_state[record.state] -= 1

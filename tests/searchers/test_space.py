@@ -13,8 +13,8 @@ from searchers import (
     Space,
     choice,
     grid_search,
-    loguniform,
     lograndint,
+    loguniform,
     qlograndint,
     qloguniform,
     qrandint,
@@ -213,7 +213,7 @@ def test_an_endless_problem_and_a_bad_one() -> None:
         problem(num_samples=0)
     with pytest.raises(ValueError, match="mode must be"):
         problem(mode="maximum")
-    with pytest.raises(ValueError, match="needs a metric"):
+    with pytest.raises(ValueError, match="metric must be the key"):
         problem(metric="")
     with pytest.raises(ValueError, match="seed must be"):
         problem(seed=-1)
