@@ -78,12 +78,12 @@ def _unknown_keyword(owner: str, keyword: str, known: list[str], instead: Mappin
 class TuneConfig:
     """How to search.
 
-    `metric` names a number that the trials report ("/" reaches into nested dicts), `mode` is "min" or "max"; only a
-    search that judges nothing does without.
-    `num_samples` counts samples of the space; each grid_search multiplies them. `searcher` defaults to RandomSearch().
-    The search ends at the first trial that reports a metric as good as `target`, or `time_budget_s` seconds (or a
-    timedelta) after fit() was called. At most `max_concurrent_trials` wait for a device or take turns at once; the
-    default is as many as fit in memory. The same `seed` gives the same configurations.
+    `metric` names a number that the trials report ("/" reaches into nested dicts), `mode` is "min" or "max";
+    only a search that judges nothing does without. `num_samples` counts samples of the space; each grid_search
+    multiplies them. `searcher` defaults to RandomSearch(). The search ends at the first trial that reports a metric as
+    good as `target`, or `time_budget_s` seconds (or a timedelta) after fit() was called. At most
+    `max_concurrent_trials` wait for a device or take turns at once; the default is as many as fit in memory. The same
+    `seed` gives the same configurations.
 
     Raises TypeError or ValueError, naming the field and the fix.
     """

@@ -214,6 +214,14 @@ def test_after_the_target_nothing_new_is_created() -> None:
     assert multi_job.done
 
 
+def test_the_trial_that_reached_the_target_keeps_that_report_as_its_last() -> None:
+    multi_job = search(Scripted(2), target=0.9)
+    assert multi_job.ending == ""
+    multi_job.handle(reported(A, 1, 0.95), reported(A, 2, 0.2))
+    assert (multi_job.trials[A].step, multi_job.trials[A].metrics["accuracy"]) == (1, 0.95)
+    assert multi_job.ending == "the target 0.9 was reached by trial 00000"
+
+
 def test_a_good_infinity_reaches_no_target() -> None:
     multi_job = search(Scripted(1), target=0.9)
     assert multi_job.handle(reported(A, 1, math.inf), reported(A, 2, math.nan)) == []
