@@ -50,7 +50,7 @@ def _explain(trainable: Callable[..., Any], error: Exception) -> str:
     kind_name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     place = next((line for part in reversed(trail) if (line := _line_of(part))), "")
     return (
-        f"{head}: it holds {label!r}, a {kind_name}{place}, which cannot be pickled ({_reason(culprit.value, error)}). "
+        f"{head}: it holds {label!r}, a {kind_name}{place}, which cannot be pickled ({_reason(culprit.value) or error}). "
         f"Create it inside {name_of(trainable)} instead, or leave it out"
     )
 
@@ -65,12 +65,13 @@ def _blame(value: object, depth: int) -> list[_Part]:
     return []
 
 
-def _reason(value: object, otherwise: Exception | None = None) -> str | None:
+def _reason(value: object) -> str | None:
+    """Why the value cannot be pickled; None if it can be."""
     try:
         cloudpickle.Pickler(_Nowhere()).dump(value)
     except Exception as error:
         return str(error)
-    return None if otherwise is None else str(otherwise)
+    return None
 
 
 class _Nowhere:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import time
 from collections.abc import Callable, Mapping
@@ -162,10 +161,9 @@ def _config(kind: type[_Config], name: str, given: _Config | None) -> _Config:
 
 def _describe(algorithm: Algorithm) -> str:
     """Its name and knobs, without those that are None."""
-    if not dataclasses.is_dataclass(algorithm):
-        return type(algorithm).__name__
-    knobs = ((field.name, getattr(algorithm, field.name)) for field in dataclasses.fields(algorithm))
-    return f"{type(algorithm).__name__}({', '.join(f'{name}={knob!r}' for name, knob in knobs if knob is not None)})"
+    knobs = {name: getattr(algorithm, name) for name in getattr(algorithm, "__dataclass_fields__", ())}
+    given = (f"{name}={knob!r}" for name, knob in knobs.items() if knob is not None)
+    return f"{type(algorithm).__name__}({', '.join(given)})"
 
 
 def _open_session(folder: Path, trainable: bytes, seed: int) -> SearchSession:
