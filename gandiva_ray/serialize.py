@@ -50,8 +50,8 @@ def _explain(trainable: Callable[..., Any], error: Exception) -> str:
     kind_name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     place = next((line for part in reversed(trail) if (line := _line_of(part))), "")
     return (
-        f"{head}: it holds {label!r}, a {kind_name}{place}, which cannot be pickled ({_reason(culprit.value) or error}). "
-        f"Create it inside {name_of(trainable)} instead, or leave it out"
+        f"{head}: it holds {label!r}, a {kind_name}{place}, which cannot be pickled "
+        f"({_reason(culprit.value) or error}). Create it inside {name_of(trainable)} instead, or leave it out"
     )
 
 
