@@ -21,7 +21,7 @@ Config = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """A new trial. It parks after the report `until` (None: it runs to its end); ids are zero-padded counts: "00007"."""
+    """A new trial. It parks after the report `until` (None: it runs to its end); ids are padded counts: "00007"."""
 
     trial: TrialId
     config: Config
@@ -85,18 +85,29 @@ class Searcher(Protocol):
 class Problem:
     """What is searched: a space in Ray Tune's terms, a metric to make small or large, how many samples of the space.
 
-    `num_samples` counts samples of the random part; each grid_search multiplies them, as in Ray Tune.
+    `num_samples` counts samples of the random part; each grid_search multiplies them, as in Ray Tune. -1 is endless.
+    Without a metric (None) trials just run: nothing is judged.
     """
 
     space: Mapping[str, Any]
-    metric: str
+    metric: str | None
     mode: Mode
     num_samples: int = 1
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        if self.metric == "":
+            raise ValueError('metric must be the key of the reports to judge by, such as "loss", or None')
+        if self.mode not in ("min", "max"):
+            raise ValueError(f'mode must be "min" or "max", got {self.mode!r}')
+        if self.num_samples < 1 and self.num_samples != -1:
+            raise ValueError(f"num_samples must be at least 1, or -1 for no end, got {self.num_samples!r}")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed must be from 0 to 2**32 - 1, got {self.seed!r}")
+
 
 class Algorithm(Protocol):
-    """The knobs of a kind of search: what a user writes (`Hyperband(max_t=27)`). Frozen; memory lives in the Searcher."""
+    """The knobs of a search, as a user writes them (`Hyperband(max_t=27)`). Frozen; memory lives in the Searcher."""
 
     def start(self, problem: Problem) -> Searcher:
         """A fresh search. Raises ValueError, naming the thing and the fix, where problem and knobs do not fit."""

@@ -1,0 +1,19 @@
+"""Grid search over a whole space."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gandiva_ray.core.search import Problem
+from searchers.random_search import FeedForward
+from searchers.sampling import Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class GridSearch:
+    """Every combination of the values of all parameters, num_samples times; each parameter must have finitely many."""
+
+    def start(self, problem: Problem) -> FeedForward:
+        if problem.num_samples == -1:
+            raise ValueError("GridSearch ends when its grid does; give num_samples, the times that it is repeated")
+        return FeedForward(Sampling(problem, enumerate_all=True))
