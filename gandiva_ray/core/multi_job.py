@@ -1,0 +1,319 @@
+"""The driver's side of a search, pure: what happened to its trials goes in, what to do with them comes out."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
+from typing import Any
+
+from gandiva_ray.core.model import Outcome, TrialId
+from gandiva_ray.core.search import (
+    Action,
+    Algorithm,
+    CapacityChanged,
+    Config,
+    Create,
+    Problem,
+    Promote,
+    Reweigh,
+    StopTrial,
+    TrialEnded,
+    TrialEvent,
+    TrialReported,
+    TrialStarted,
+)
+
+_NO_LIMIT = 10**9
+_MISTAKES_THAT_END_A_SEARCH = 3
+
+
+@dataclass(frozen=True, slots=True)
+class TimeUp:
+    """The search must end now, by its time budget or an interrupt; `reason` says which."""
+
+    reason: str
+
+
+Effect = Create | Promote | Reweigh | StopTrial
+
+
+class TrialState(enum.Enum):
+    """Where a trial is, as its search sees it. WAITING is for its first device."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    PARKED = "parked"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+@dataclass(slots=True)
+class TrialRecord:
+    """What is known of a trial. Written by MultiJob alone; the history of its reports is in the run's log.
+
+    `until` is the milestone it has been given. `best_value` is the best finite value of the metric at any report.
+    """
+
+    trial: TrialId
+    config: Config
+    until: int | None
+    state: TrialState = TrialState.WAITING
+    step: int = 0
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    best_value: float | None = None
+    device_seconds: float = 0.0
+    node: str = ""
+    path: str = ""
+    outcome: Outcome | None = None
+    reason: str = ""
+    error: str = ""
+
+
+class MultiJob:
+    """A search under way. Its owner carries out the effects in order, and sends what became of them.
+
+    `max_concurrent_trials` bounds those that wait for a device or run; parked ones do not count. None creates all that
+    the searcher has. `target` ends the search at the first report that reaches it.
+
+    Raises ValueError where the algorithm refuses the problem; RuntimeError, later, where a searcher does what it must
+    not.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        problem: Problem,
+        *,
+        max_concurrent_trials: int | None = None,
+        target: float | None = None,
+    ) -> None:
+        if max_concurrent_trials is not None and max_concurrent_trials < 1:
+            raise ValueError(f"max_concurrent_trials must be at least 1, or None, got {max_concurrent_trials!r}")
+        if problem.num_samples == -1 and max_concurrent_trials is None:
+            raise ValueError("num_samples=-1 creates trials without end; give max_concurrent_trials")
+        if target is not None and (problem.metric is None or not math.isfinite(target)):
+            raise ValueError(f"target must be a finite value of the metric {problem.metric!r}, got {target!r}")
+        self.trials: dict[TrialId, TrialRecord] = {}
+        self.best: TrialRecord | None = None
+        self.error = ""
+        self._problem = problem
+        self._name = type(algorithm).__name__
+        self._searcher = algorithm.start(problem)
+        self._limit = max_concurrent_trials or _NO_LIMIT
+        self._target = target
+        self._over = False
+        self._promoted: dict[TrialId, None] = {}  # parked ones that may go on as soon as there is room
+        self._in_state: Counter[TrialState] = Counter()
+        self._ended_as: Counter[Outcome] = Counter()
+        self._measured = False  # whether any report held the metric
+        self._mistaken = 0  # trials whose report lacked it
+
+    @property
+    def done(self) -> bool:
+        """Every trial has ended, and there will be no more."""
+        return (self._over or self._searcher.finished) and self._in_state[TrialState.ENDED] == len(self.trials)
+
+    @property
+    def stuck(self) -> str:
+        """Why nothing can happen any more, the search not being done: a searcher's fault. Empty while something can."""
+        if self.done or self._active or self._in_state[TrialState.STOPPING]:
+            return ""
+        return (
+            f"no trial runs and the searcher {self._name} waits: it suggests none, and neither promotes nor stops "
+            f"any of the {self._in_state[TrialState.PARKED]} that are parked"
+        )
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many trials are in which state, those that ended by their outcome; without the zeros."""
+        states = {state.value: n for state, n in self._in_state.items() if state is not TrialState.ENDED}
+        return {name: n for name, n in (*states.items(), *((o.value, n) for o, n in self._ended_as.items())) if n}
+
+    def handle(self, *events: TrialEvent | TimeUp) -> list[Effect]:
+        """What to do about all that happened. Without events, what to begin with."""
+        effects = [effect for event in events for effect in self._on(event)]
+        if not self._over:
+            effects += self._fill()
+        return [effect for effect in effects if self.trials[effect.trial].state is not TrialState.ENDED]
+
+    @property
+    def _active(self) -> int:
+        return self._in_state[TrialState.WAITING] + self._in_state[TrialState.RUNNING]
+
+    def _on(self, event: TrialEvent | TimeUp) -> Iterable[Effect]:
+        match event:
+            case TrialStarted():
+                return self._started(event)
+            case TrialReported():
+                return self._reported(event)
+            case TrialEnded():
+                return self._ended(event)
+            case CapacityChanged(devices, step_costs):
+                return [] if self._over else self._act(self._searcher.capacity(devices, step_costs))
+            case TimeUp(reason):
+                return self._end(reason, _cut)
+
+    def _started(self, event: TrialStarted) -> list[Effect]:
+        record = self.trials[event.trial]
+        record.node, record.path = event.node, event.path
+        if record.state is TrialState.WAITING:
+            self._move(record, TrialState.RUNNING)
+        return []
+
+    def _reported(self, event: TrialReported) -> list[Effect]:
+        record = self.trials[event.trial]
+        if record.state is TrialState.ENDED or event.step <= record.step:
+            return []
+        record.step, record.metrics, record.device_seconds = event.step, event.metrics, event.device_seconds
+        value = None if self._problem.metric is None else _number(event.metrics.get(self._problem.metric))
+        if value is not None:
+            self._measure(record, value)
+        if self._over:
+            return []
+        if value is not None and self._reaches_target(value):
+            return self._qualified(record, value)
+        if record.state is TrialState.STOPPING:
+            return []
+        if value is None and self._problem.metric is not None:
+            return self._mistake(record, self._problem.metric)
+        self._move(record, TrialState.PARKED if _at_milestone(record) else TrialState.RUNNING)
+        numbers = {key: number for key, raw in event.metrics.items() if (number := _number(raw)) is not None}
+        return self._act(self._searcher.report(event.trial, event.step, numbers))
+
+    def _ended(self, event: TrialEnded) -> list[Effect]:
+        record = self.trials[event.trial]
+        if record.state is TrialState.ENDED:
+            return []
+        record.outcome, record.reason, record.error = event.outcome, event.reason, event.error
+        self._move(record, TrialState.ENDED)
+        self._ended_as[event.outcome] += 1
+        self._promoted.pop(event.trial, None)
+        return [] if self._over else self._act(self._searcher.ended(event.trial, event.outcome))
+
+    def _fill(self) -> list[Effect]:
+        """Let trials run up to the limit: those that were promoted first, then new ones."""
+        effects: list[Effect] = []
+        while self._promoted and self._active < self._limit:
+            record = self.trials[next(iter(self._promoted))]
+            del self._promoted[record.trial]
+            self._move(record, TrialState.RUNNING)
+            effects.append(Promote(record.trial, record.until))
+        room = self._limit - self._active
+        if room > 0 and not self._searcher.finished:
+            creates = self._searcher.suggest(room)
+            if len(creates) > room:
+                raise RuntimeError(f"the searcher {self._name} suggested {len(creates)} trials when asked for {room}")
+            effects += map(self._create, creates)
+        return effects
+
+    def _create(self, create: Create) -> Create:
+        if create.trial in self.trials:
+            raise RuntimeError(f"the searcher {self._name} created trial {create.trial} twice")
+        record = self.trials[create.trial] = TrialRecord(create.trial, create.config, create.until)
+        self._in_state[record.state] += 1
+        return create if self._searcher.acts_on_feedback else replace(create, exclusive=True)
+
+    def _act(self, actions: Iterable[Action]) -> list[Effect]:
+        effects: list[Effect] = []
+        for action in actions:
+            record = self.trials.get(action.trial)
+            if record is None or record.state is TrialState.ENDED:
+                what = "never created" if record is None else "knows to have ended"
+                raise RuntimeError(f"the searcher {self._name} wants {action}, a trial that it {what}")
+            if record.state is not TrialState.STOPPING:
+                effects += self._act_on(record, action)
+        return effects
+
+    def _act_on(self, record: TrialRecord, action: Action) -> list[Effect]:
+        if isinstance(action, StopTrial):
+            return [self._stop(record, action.reason, action.outcome)]
+        if isinstance(action, Promote):
+            record.until = action.until
+            if record.state is TrialState.PARKED:
+                if not _at_milestone(record):
+                    self._promoted[record.trial] = None
+                return []
+        return [action]
+
+    def _stop(self, record: TrialRecord, reason: str, outcome: Outcome) -> StopTrial:
+        self._promoted.pop(record.trial, None)
+        self._move(record, TrialState.STOPPING)
+        return StopTrial(record.trial, reason, outcome)
+
+    def _end(self, reason: str, outcome_of: Callable[[TrialRecord], Outcome]) -> list[Effect]:
+        """Stop all that has not been stopped; nothing more will be suggested."""
+        if self._over:
+            return []
+        self._over = True
+        ended = (TrialState.STOPPING, TrialState.ENDED)
+        return [self._stop(r, reason, outcome_of(r)) for r in self.trials.values() if r.state not in ended]
+
+    def _measure(self, record: TrialRecord, value: float) -> None:
+        self._measured = True
+        if not math.isfinite(value):
+            return
+        if record.best_value is None or self._better(value, record.best_value):
+            record.best_value = value
+        if self.best is None or self.best.best_value is None or self._better(value, self.best.best_value):
+            self.best = record
+
+    def _better(self, value: float, other: float) -> bool:
+        return value > other if self._problem.mode == "max" else value < other
+
+    def _reaches_target(self, value: float) -> bool:
+        return self._target is not None and math.isfinite(value) and not self._better(self._target, value)
+
+    def _qualified(self, record: TrialRecord, value: float) -> list[Effect]:
+        reached = f"reached the target {self._target} with {value} at report {record.step}"
+        stop = self._stop(record, reached, Outcome.COMPLETED)
+        rest = self._end(f"the target {self._target} was reached by trial {record.trial}", lambda _: Outcome.STOPPED)
+        return [stop, *rest]
+
+    def _mistake(self, record: TrialRecord, metric: str) -> list[Effect]:
+        """The report lacks the metric: its trial fails, and where all do, the search ends before it costs more."""
+        wrong = _what_is_wrong(metric, record.metrics)
+        stop = self._stop(record, wrong, Outcome.FAILED)
+        self._mistaken += 1
+        enough = _MISTAKES_THAT_END_A_SEARCH
+        if self._searcher.finished:
+            enough = min(enough, len(self.trials))
+        if self._measured or self._mistaken < enough:
+            return [stop]
+        self.error = f"no trial can be judged: trial {record.trial} {wrong}"
+        return [stop, *self._end(f"no trial reports a usable {metric!r}", _cut)]
+
+    def _move(self, record: TrialRecord, state: TrialState) -> None:
+        self._in_state[record.state] -= 1
+        self._in_state[state] += 1
+        record.state = state
+
+
+def _cut(record: TrialRecord) -> Outcome:
+    return Outcome.NEVER_STARTED if record.state is TrialState.WAITING else Outcome.CUT
+
+
+def _at_milestone(record: TrialRecord) -> bool:
+    return record.until is not None and record.step >= record.until
+
+
+def _number(raw: Any) -> float | None:
+    if not isinstance(raw, int | float):
+        return None
+    try:
+        return float(raw)
+    except OverflowError:
+        return None
+
+
+def _what_is_wrong(metric: str, metrics: Mapping[str, Any]) -> str:
+    if metric in metrics:
+        return f"reported {metrics[metric]!r} as {metric!r}, which is not a number; report a float"
+    if not metrics:
+        return f"reported nothing; report the metric {metric!r}"
+    nearest = sorted(metrics, key=lambda key: -SequenceMatcher(None, metric, key).ratio())
+    known = ", ".join(map(repr, nearest))
+    return f"reported no {metric!r}, only {known}; report {metric!r}, or search by metric={nearest[0]!r}"
