@@ -43,7 +43,7 @@ class ASHA:
         return [self.grace_period * self.reduction_factor**k for k in reversed(exponents)]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Rung:
     """`values` are the finite ones recorded here, larger is better."""
 

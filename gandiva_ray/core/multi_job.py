@@ -276,8 +276,10 @@ class MultiJob:
         wrong = _what_is_wrong(metric, record.metrics)
         stop = self._stop(record, wrong, Outcome.FAILED)
         self._mistaken += 1
-        enough = min(_MISTAKES_THAT_END_A_SEARCH, len(self.trials)) if self._searcher.finished else None
-        if self._measured or self._mistaken < (enough or _MISTAKES_THAT_END_A_SEARCH):
+        enough = _MISTAKES_THAT_END_A_SEARCH
+        if self._searcher.finished:
+            enough = min(enough, len(self.trials))
+        if self._measured or self._mistaken < enough:
             return [stop]
         self.error = f"no trial can be judged: trial {record.trial} {wrong}"
         return [stop, *self._end(f"no trial reports a usable {metric!r}", _cut)]

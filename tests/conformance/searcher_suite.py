@@ -1,4 +1,4 @@
-"""What every searcher must pass, whoever wrote it: `check_searcher(algorithm, chaos)` raises where it does not.
+"""What every searcher must pass, whoever wrote it: `check_searcher` raises where it does not.
 
 A `World` plays the cluster to a MultiJob, as badly as chance allows: reports, ends, failures and losses in any order,
 batched, late and repeated; values that are NaN or infinite; brackets that are short; and room for few trials at once.
@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from gandiva_ray.core.model import Outcome, TrialId
-from gandiva_ray.core.multi_job import Effect, MultiJob, TrialState
+from gandiva_ray.core.multi_job import Effect, MultiJob, TimeUp, TrialState
 from gandiva_ray.core.search import (
     Action,
     Algorithm,
@@ -47,6 +47,7 @@ class Chaos:
     values: str
     failures: float
     length: int
+    interrupted: bool = False
 
 
 def chaos(max_samples: int = 16) -> st.SearchStrategy[Chaos]:
@@ -59,28 +60,17 @@ def chaos(max_samples: int = 16) -> st.SearchStrategy[Chaos]:
         values=st.sampled_from(sorted(VALUES)),
         failures=st.sampled_from([0.0, 0.05, 0.5]),
         length=st.sampled_from([1, 4, 30]),
+        interrupted=st.booleans(),
     )
 
 
 def check_searcher(algorithm: Algorithm, chaos: Chaos, space: Mapping[str, Any]) -> None:
     """The search ends whatever happens, acts on nothing that is gone, and a replay of its log does the same again."""
     problem = Problem(space, "score", chaos.mode, num_samples=chaos.num_samples, seed=chaos.seed)
-    watched = Watched(algorithm)
-    search = MultiJob(watched, problem, max_concurrent_trials=chaos.max_concurrent_trials)
-    world = World(search, chaos)
+    world = World(MultiJob(Watched(algorithm), problem, max_concurrent_trials=chaos.max_concurrent_trials), chaos)
     world.run()
     replayed = MultiJob(algorithm, problem, max_concurrent_trials=chaos.max_concurrent_trials)
     assert [replayed.handle(*events) for events, _ in world.log] == [effects for _, effects in world.log]
-    assert watched.searcher is not None
-    check_suggestions_do_not_depend_on_how_they_are_asked_for(algorithm, problem, watched.searcher.suggested)
-
-
-def check_suggestions_do_not_depend_on_how_they_are_asked_for(
-    algorithm: Algorithm, problem: Problem, suggested: Sequence[Create]
-) -> None:
-    """Holds for searchers that do not learn where to look; one that does is spared by an empty `suggested`."""
-    fresh = algorithm.start(problem)
-    assert list(fresh.suggest(len(suggested))) == list(suggested)
 
 
 class Watched:
@@ -88,11 +78,9 @@ class Watched:
 
     def __init__(self, algorithm: Algorithm) -> None:
         self._algorithm = algorithm
-        self.searcher: WatchedSearcher | None = None
 
     def start(self, problem: Problem) -> Searcher:
-        self.searcher = WatchedSearcher(self._algorithm.start(problem))
-        return self.searcher
+        return WatchedSearcher(self._algorithm.start(problem))
 
 
 class WatchedSearcher:
@@ -168,7 +156,7 @@ class World:
         self._trials: dict[TrialId, FakeTrial] = {}
         self._on_the_way: list[tuple[TrialId, TrialEvent]] = []
         self._told: list[TrialEvent] = []
-        self.log: list[tuple[list[TrialEvent], list[Effect]]] = []
+        self.log: list[tuple[list[TrialEvent | TimeUp], list[Effect]]] = []
 
     def run(self) -> None:
         self._tell([])
@@ -185,7 +173,7 @@ class World:
         assert all(record.state is TrialState.ENDED for record in self._search.trials.values())
         assert set(self._search.trials) == set(self._trials)
 
-    def _tell(self, events: list[TrialEvent]) -> None:
+    def _tell(self, events: list[TrialEvent | TimeUp]) -> None:
         effects = self._search.handle(*events)
         self.log.append((events, effects))
         for effect in effects:
@@ -243,9 +231,9 @@ class World:
         value = self._chance.choice(VALUES[self._chaos.values])
         return TrialReported(name, trial.step, {"score": value, "note": "text"}, float(trial.step))
 
-    def _batch(self) -> list[TrialEvent]:
+    def _batch(self) -> list[TrialEvent | TimeUp]:
         """Messages of one trial keep their order; those of different trials do not. Old ones come again."""
-        batch: list[TrialEvent] = []
+        batch: list[TrialEvent | TimeUp] = []
         for _ in range(self._chance.randint(1, 6)):
             if self._on_the_way:
                 batch.append(self._take_one())
@@ -253,6 +241,8 @@ class World:
                 batch.append(self._chance.choice(self._told))
         if self._chance.random() < 0.1:
             batch.append(CapacityChanged(self._chance.randint(0, 8), dict.fromkeys(self._trials, 0.5)))
+        if self._chaos.interrupted and self._chance.random() < 0.02:
+            batch.append(TimeUp("interrupted"))
         return batch
 
     def _take_one(self) -> TrialEvent:

@@ -2,11 +2,13 @@ from collections.abc import Mapping
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gandiva_ray.core.model import Outcome
 from gandiva_ray.core.search import Action, Algorithm, Create, Problem, Promote, Searcher
 from searchers import ASHA, GridSearch, Hyperband, RandomSearch, SuccessiveHalving, choice, grid_search, uniform
 from searchers.random_search import FeedForward
+from searchers.sampling import Sampling
 from tests.conformance.searcher_suite import Chaos, chaos, check_searcher
 
 ALGORITHMS: list[Algorithm] = [
@@ -29,6 +31,17 @@ FINITE = {"m": {"w": choice([4, 8]), "act": grid_search(["relu", "tanh"])}}
 @given(chaos=chaos())
 def test_every_search_ends_whatever_happens_and_can_be_replayed(algorithm: Algorithm, chaos: Chaos) -> None:
     check_searcher(algorithm, chaos, FINITE if isinstance(algorithm, GridSearch) else MIXED)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=repr)
+@settings(deadline=None, max_examples=20)
+@given(splits=st.lists(st.integers(0, 5), max_size=8))
+def test_the_same_trials_are_suggested_however_they_are_asked_for(algorithm: Algorithm, splits: list[int]) -> None:
+    problem = Problem(FINITE if isinstance(algorithm, GridSearch) else MIXED, "score", "max", num_samples=6)
+    piecewise, at_once = algorithm.start(problem), algorithm.start(problem)
+    assert [create for n in [*splits, 100] for create in piecewise.suggest(n)] == at_once.suggest(100)
+    assert piecewise.finished
+    assert at_once.finished
 
 
 # --- the suite itself can fail
@@ -78,8 +91,6 @@ class Starts:
         self._kind = kind
 
     def start(self, problem: Problem) -> Searcher:
-        from searchers.sampling import Sampling
-
         return self._kind(Sampling(problem))
 
 

@@ -197,6 +197,8 @@ def test_a_mistake_is_named_with_its_path_and_the_fix(build: Callable[[], Any], 
 def test_a_space_is_a_dict_of_paths_that_differ() -> None:
     with pytest.raises(ValueError, match="param_space must be a dict"):
         Space([uniform(0, 1)])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="param_space itself cannot be a grid_search"):
+        Space(grid_search([{"x": 1}, {"x": 2}]))
     with pytest.raises(ValueError, match="two parameters have the path a/b"):
         Space({"a": {"b": uniform(0, 1)}, "a/b": uniform(0, 1)})
 
