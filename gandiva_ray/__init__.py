@@ -118,16 +118,18 @@ _IN_RAY_TUNE = {
 }
 
 
-def __getattr__(name: str) -> object:
-    if name in __all__:
-        home = _HOMES.get(name)
-        value = getattr(importlib.import_module(home) if home else _searchers(), name)
-        globals()[name] = value
-        return value
-    # `from gandiva_ray import x` would replace an AttributeError by an ImportError that says nothing.
-    importing = sys._getframe(1).f_code.co_name == "_handle_fromlist"
-    known = name in _IN_RAY_TUNE
-    raise (ImportError if importing and known else AttributeError)(_missing(name), name=name)
+if not TYPE_CHECKING:  # a type checker shall miss what is missing
+
+    def __getattr__(name: str) -> object:
+        if name in __all__:
+            home = _HOMES.get(name)
+            value = getattr(importlib.import_module(home) if home else _searchers(), name)
+            globals()[name] = value
+            return value
+        # `from gandiva_ray import x` would replace an AttributeError by an ImportError that says nothing.
+        importing = sys._getframe(1).f_code.co_name == "_handle_fromlist"
+        known = name in _IN_RAY_TUNE
+        raise (ImportError if importing and known else AttributeError)(_missing(name), name=name)
 
 
 def _missing(name: str) -> str:

@@ -78,11 +78,12 @@ def _unknown_keyword(owner: str, keyword: str, known: list[str], instead: Mappin
 class TuneConfig:
     """How to search.
 
-    `metric` names a number that the trials report ("/" reaches into nested dicts), `mode` is "min" or "max".
-    `num_samples` counts samples of the space; each grid_search multiplies them. `searcher` defaults to RandomSearch().
-    The search ends at the first trial that reports a metric as good as `target`, or `time_budget_s` seconds (or a
-    timedelta) after fit() was called. At most `max_concurrent_trials` are under way at once; the default is as many as
-    fit in memory. The same `seed` gives the same configurations.
+    `metric` names a number that the trials report ("/" reaches into nested dicts), `mode` is "min" or "max";
+    only a search that judges nothing does without. `num_samples` counts samples of the space; each grid_search
+    multiplies them. `searcher` defaults to RandomSearch(). The search ends at the first trial that reports a metric as
+    good as `target`, or `time_budget_s` seconds (or a timedelta) after fit() was called. At most
+    `max_concurrent_trials` wait for a device or take turns at once; the default is as many as fit in memory. The same
+    `seed` gives the same configurations.
 
     Raises TypeError or ValueError, naming the field and the fix.
     """
@@ -103,13 +104,19 @@ class TuneConfig:
             raise ValueError(f'mode is "min" or "max", got {self.mode!r}{_did_you_mean_mode(self.mode)}')
         _check_num_samples(self.num_samples)
         _check_searcher(self.searcher)
-        if self.target is not None and (not _is_number(self.target) or math.isnan(self.target)):
-            raise TypeError(f"target is a value of the metric that is good enough: a number; got {self.target!r}")
+        if self.target is not None and (not _is_number(self.target) or not math.isfinite(self.target)):
+            raise ValueError(
+                f"target is a finite number, a value of the metric that is good enough; got {self.target!r}"
+            )
         _check_time_budget(self.time_budget_s)
         if self.max_concurrent_trials is not None:
             _check_count("max_concurrent_trials", self.max_concurrent_trials, "leave it out for as many as fit")
         if not _is_integer(self.seed) or not 0 <= self.seed < 2**32:
             raise ValueError(f"seed is a whole number from 0 to 2**32 - 1, got {self.seed!r}")
+        if self.metric is None and (self.mode is not None or self.target is not None):
+            raise ValueError("mode and target are about a metric: add metric, the name of a reported number")
+        if self.metric is not None and self.mode is None:
+            raise ValueError(f'is a small or a large {self.metric} good? Add mode="min" or mode="max"')
 
     @property
     def time_budget(self) -> float | None:

@@ -15,14 +15,25 @@ from rich.table import Table
 from rich.text import Text
 
 from gandiva_ray.core.model import TrialId
-from gandiva_ray.results import Result, ResultGrid, flatten
+from gandiva_ray.results import ResultGrid, flatten
 from gandiva_ray.search_session import DeviceView
 
 _REDRAW_EVERY = 0.25
 _LINE_EVERY = 5.0
 _MAX_DEVICES = 16
 _MAX_VALUE_LENGTH = 40
-_STYLES = {"running": "cyan", "completed": "green", "stopped": "yellow", "failed": "bold red", "lost": "bold red"}
+_STYLES = {  # of a trial's state, in the order in which states are shown
+    "waiting": "",
+    "running": "cyan",
+    "parked": "blue",
+    "stopping": "",
+    "completed": "green",
+    "stopped": "yellow",
+    "failed": "bold red",
+    "lost": "bold red",
+    "cut": "",
+    "never started": "dim",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +111,8 @@ class Lines:
         self._heading = heading
         self._console = console
         self._clock = clock
-        self._due_at = clock()
-        self._shown: str | None = None
+        self._due_at = clock() + _LINE_EVERY
+        self._shown: tuple[Mapping[str, int], int] | None = None
 
     def start(self) -> None:
         heading = self._heading
@@ -112,10 +123,11 @@ class Lines:
             return
         self._due_at = self._clock() + _LINE_EVERY
         snapshot = take()
-        line = f"{_counts(snapshot.trials).plain}; {_speed(snapshot).plain}; best {_best(snapshot.best).plain}"
-        what_counts = f"{snapshot.trials}{snapshot.reports}"
-        if what_counts != self._shown:
-            self._shown = what_counts
+        line = f"{_counts(snapshot.trials).plain}; {_speed(snapshot).plain}"
+        if snapshot.best is not None:
+            line += f"; best {_best(snapshot.best).plain}"
+        if self._shown != (snapshot.trials, snapshot.reports):
+            self._shown = (snapshot.trials, snapshot.reports)
             self._print(Text(f"[{_duration(snapshot.elapsed)}] {line}"))
 
     def failed(self, trial: TrialId, reason: str) -> None:
@@ -125,7 +137,7 @@ class Lines:
 
     def finish(self, results: ResultGrid, elapsed: float) -> None:
         for name, value in _summary(results, elapsed):
-            self._print(Text(f"{name + ':':<9}").append(value))
+            self._print(Text(f"{name + ':':<9}" if name else "").append(value))
 
     def _print(self, text: Text) -> None:
         self._console.print(text, soft_wrap=True)
@@ -143,6 +155,8 @@ class LivePanel:
 
     def start(self) -> None:
         self._live.start()
+        rows = [("Goal", Text(self._heading.goal)), ("Trials", Text("starting", style="dim"))]
+        self._live.update(_panel(self._heading.run, self._heading.searcher, rows), refresh=True)
 
     def update(self, take: Callable[[], Snapshot]) -> None:
         if self._clock() >= self._due_at:
@@ -164,7 +178,7 @@ def render(heading: Heading, snapshot: Snapshot) -> RenderableType:
     rows = [
         ("Goal", Text(heading.goal)),
         ("Trials", _counts(snapshot.trials)),
-        ("Best", _best(snapshot.best)),
+        *([("Best", _best(snapshot.best))] if snapshot.best is not None else []),
         ("Speed", _speed(snapshot).append(f", {_duration(snapshot.elapsed)} elapsed")),
         *((device.name, _device(device)) for device in snapshot.devices[:_MAX_DEVICES]),
     ]
@@ -186,31 +200,31 @@ def _panel(title: str, subtitle: str, rows: Sequence[tuple[str, Text]]) -> Panel
 def _summary(results: ResultGrid, elapsed: float) -> list[tuple[str, Text]]:
     counts = {outcome.value: count for outcome, count in results.counts.items()}
     rows = [("Ended", Text(f"{results.stop_reason}, after {_duration(elapsed)}")), ("Trials", _counts(counts))]
-    try:
-        rows.insert(0, ("Best", _best(_best_of(results.get_best_result(), results.metric))))
-    except RuntimeError as nothing_found:
-        rows.insert(0, ("Best", Text(str(nothing_found), style="red")))
+    if results.metric is not None:
+        rows.insert(0, ("Best", _best_result(results, results.metric)))
     failure = next((result for result in results if result.error is not None), None)
     if failure is not None:
-        rows.append(("Failure", Text(f"trial {failure.trial_id}: {failure.reason}", style="red")))
+        rows.append(("Error", Text(f"trial {failure.trial_id}: {failure.reason}", style="red")))
         if failure.error != failure.reason:
             rows.append(("", Text((failure.error or "").rstrip(), style="dim")))
     rows.append(("Folder", Text(results.path)))
     return rows
 
 
-def _best_of(result: Result, metric: str) -> Best:
-    return Best(result.trial_id, flatten(result.metrics)[metric], result.config)
+def _best_result(results: ResultGrid, metric: str) -> Text:
+    try:
+        result = results.get_best_result()
+    except RuntimeError as nothing_found:
+        return Text(str(nothing_found), style="red")
+    return _best(Best(result.trial_id, flatten(result.metrics)[metric], result.config))
 
 
 def _counts(trials: Mapping[str, int]) -> Text:
-    parts = [Text(f"{count} {state}", style=_STYLES.get(state, "")) for state, count in trials.items() if count]
+    parts = [Text(f"{trials[state]} {state}", style=style) for state, style in _STYLES.items() if trials.get(state)]
     return Text(", ").join(parts) if parts else Text("none yet")
 
 
-def _best(best: Best | None) -> Text:
-    if best is None:
-        return Text("nothing reported yet", style="dim")
+def _best(best: Best) -> Text:
     config = " ".join(f"{name}={_short(value)}" for name, value in flatten(best.config).items())
     return Text.assemble((_short(best.value), "bold green"), f" trial {best.trial}: {config}")
 

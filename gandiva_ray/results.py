@@ -71,8 +71,8 @@ class ResultGrid(Sequence[Result]):
     """
 
     results: tuple[Result, ...]
-    metric: str
-    mode: Mode
+    metric: str | None
+    mode: Mode | None
     path: str
     stop_reason: str
     interrupted: bool = False
@@ -121,6 +121,8 @@ class ResultGrid(Sequence[Result]):
         Metric and mode are those of the search unless given. Raises RuntimeError where no trial reported such a value.
         """
         metric, mode = metric or self.metric, mode or self.mode
+        if metric is None or mode is None:
+            raise ValueError('the search had no metric: get_best_result(metric="loss", mode="min") names one')
         if mode not in get_args(Mode):
             raise ValueError(f'mode is "min" or "max", got {mode!r}')
         if scope not in get_args(Scope):

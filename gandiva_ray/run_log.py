@@ -1,8 +1,8 @@
 """The driver's log of a run, `<run>/log.jsonl`: one JSON object a line, appended and never rewritten.
 
-Every line has `what` (run, created, promote, reweigh, stop, started, report, capacity, ended, closed) and `at`, the
-seconds since fit() was called. A value of a configuration that JSON cannot hold is logged as its repr: the exact one
-comes from replaying the log into a fresh searcher. A line torn by a crash is skipped.
+Every line has `what` (run, created, promote, reweigh, stop, started, report, capacity, ended, time up, closed) and
+`at`, the seconds since fit() was called. A value of a configuration that JSON cannot hold is logged as its repr: the
+exact one comes from replaying the log into a fresh searcher. A line torn by a crash is skipped.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from gandiva_ray.core.model import TrialId
+from gandiva_ray.core.multi_job import Effect, TimeUp
 from gandiva_ray.core.search import (
-    Action,
     CapacityChanged,
     Create,
     Promote,
@@ -66,8 +66,8 @@ def _plain(value: object) -> object:
     return value
 
 
-def line_of(fact: TrialEvent | Create | Action) -> Line:
-    """An event or an action as a line of the log."""
+def line_of(fact: TrialEvent | TimeUp | Effect) -> Line:
+    """An event or an effect as a line of the log."""
     match fact:
         case Create(trial, config, until, weight, exclusive):
             line: Line = {"config": dict(config), "until": until, "weight": weight, "exclusive": exclusive}
@@ -87,6 +87,8 @@ def line_of(fact: TrialEvent | Create | Action) -> Line:
             return {"what": "ended", "trial": trial, "outcome": outcome.value, "reason": reason, "error": error}
         case CapacityChanged(devices, step_costs):
             return {"what": "capacity", "devices": devices, "step_costs": dict(step_costs)}
+        case TimeUp(reason):
+            return {"what": "time up", "reason": reason}
 
 
 def read_log(folder: Path) -> Iterator[Line]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from gandiva_ray.core.model import Outcome, TrialId
-from gandiva_ray.core.multi_job import MultiJob, TimeUp, TrialState
+from gandiva_ray.core.multi_job import MultiJob, TimeUp
 from gandiva_ray.core.search import CapacityChanged, Create, StopTrial, TrialEnded, TrialEvent, TrialReported
 from gandiva_ray.interrupt import Interrupt, catch_interrupt
 from gandiva_ray.progress import Best, Progress, Snapshot
@@ -48,8 +48,10 @@ class SearchLoop:
                 self._handle(CapacityChanged(self._session.num_devices, {}))
                 while not self._multi_job.done and self._clock() < self._give_up_at:
                     self._turn(interrupt)
-            except KeyboardInterrupt:  # from a handler of the user's own
-                interrupt.pressed = True
+            except KeyboardInterrupt:
+                if interrupt.pressed:
+                    raise  # a second one
+                interrupt.pressed = True  # by way of a handler of the user's own
                 self._end_early("interrupted")
             finally:
                 self._session.close()
@@ -62,8 +64,8 @@ class SearchLoop:
             self._end_early(reason)
         if self._multi_job.ending:
             self._give_up_at = min(self._give_up_at, self._clock() + _GRACE)
-        patience = min(self._time_budget, self._give_up_at) - self._clock()
-        self._handle(*self._session.poll(min(_POLL, max(0.0, patience))))
+        deadline = self._give_up_at if self._multi_job.ending else self._time_budget
+        self._handle(*self._session.poll(min(_POLL, max(0.0, deadline - self._clock()))))
         self._progress.update(self._snapshot)
 
     def _why_end(self, interrupt: Interrupt) -> str:

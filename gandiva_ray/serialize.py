@@ -15,6 +15,7 @@ import cloudpickle
 from gandiva_ray.trainable import name_of
 
 _DEPTH = 4
+_READS = ("GLOBAL", "GLOBALS", "NAME", "DEREF")  # ends of the names of instructions, which versions of Python vary
 
 
 def dump_trainable(trainable: Callable[..., Any]) -> bytes:
@@ -49,8 +50,8 @@ def _explain(trainable: Callable[..., Any], error: Exception) -> str:
     kind_name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     place = next((line for part in reversed(trail) if (line := _line_of(part))), "")
     return (
-        f"{head}: it holds {label!r}, a {kind_name}{place}, which cannot be pickled ({_reason(culprit.value, error)}). "
-        f"Create it inside {name_of(trainable)} instead, or leave it out"
+        f"{head}: it holds {label!r}, a {kind_name}{place}, which cannot be pickled "
+        f"({_reason(culprit.value) or error}). Create it inside {name_of(trainable)} instead, or leave it out"
     )
 
 
@@ -64,12 +65,13 @@ def _blame(value: object, depth: int) -> list[_Part]:
     return []
 
 
-def _reason(value: object, otherwise: Exception | None = None) -> str | None:
+def _reason(value: object) -> str | None:
+    """Why the value cannot be pickled; None if it can be."""
     try:
         cloudpickle.Pickler(_Nowhere()).dump(value)
     except Exception as error:
         return str(error)
-    return None if otherwise is None else str(otherwise)
+    return None
 
 
 class _Nowhere:
@@ -117,7 +119,7 @@ def _function_parts(function: types.FunctionType) -> Iterator[_Part]:
 def _references(code: types.CodeType) -> Iterator[tuple[str, int]]:
     """The globals and captured variables that the code and the functions inside it read, with the line."""
     for instruction in dis.get_instructions(code):
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF"):
+        if instruction.opname.startswith("LOAD_") and instruction.opname.endswith(_READS):
             line = instruction.positions.lineno if instruction.positions else None
             yield str(instruction.argval), line or code.co_firstlineno
     for constant in code.co_consts:

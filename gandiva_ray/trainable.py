@@ -12,9 +12,8 @@ Trainable = Callable[[dict[str, Any]], Any]
 
 def name_of(trainable: object) -> str:
     """A short name, good as a part of a folder's name."""
-    while isinstance(trainable, functools.partial):
-        trainable = trainable.func
-    name = getattr(trainable, "__name__", type(trainable).__name__)
+    function = _unwrapped(trainable)
+    name = getattr(function, "__name__", type(function).__name__)
     return name if name.isidentifier() else "trainable"
 
 
@@ -25,15 +24,19 @@ def check_trainable(trainable: object) -> None:
         raise TypeError(f"the trainable is a class, {name}: not supported yet; pass a function def train(config): ...")
     if not callable(trainable):
         raise TypeError(f"the trainable is a function def train(config): ..., got {trainable!r}")
-    code = trainable
-    while isinstance(code, functools.partial):
-        code = code.func
-    code = code if inspect.isroutine(code) else type(code).__call__
+    function = _unwrapped(trainable)
+    code = function if inspect.isroutine(function) else type(function).__call__
     if inspect.isgeneratorfunction(code):
         raise TypeError(f"{name} is a generator (it has a yield), not supported yet: call gandiva_ray.report instead")
     if inspect.iscoroutinefunction(code) or inspect.isasyncgenfunction(code):
         raise TypeError(f"{name} is asynchronous (async def): make it a plain function, def {name}(config): ...")
     _check_arguments(name, trainable)
+
+
+def _unwrapped(trainable: object) -> Any:
+    while isinstance(trainable, functools.partial):
+        trainable = trainable.func
+    return trainable
 
 
 def _check_arguments(name: str, trainable: Callable[..., Any]) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import datetime
-import itertools
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gandiva_ray.config import RunConfig, TuneConfig, explain_unknown
 from gandiva_ray.core.model import Outcome
@@ -16,13 +15,15 @@ from gandiva_ray.core.multi_job import MultiJob, TrialRecord
 from gandiva_ray.core.search import Algorithm, Problem
 from gandiva_ray.progress import Heading, Progress, open_progress
 from gandiva_ray.results import Result, ResultGrid
-from gandiva_ray.run_log import Reports, RunLog
+from gandiva_ray.run_folder import create_folder
+from gandiva_ray.run_log import Line, Reports, RunLog
 from gandiva_ray.search_loop import SearchLoop
 from gandiva_ray.search_session import SearchSession
 from gandiva_ray.serialize import dump_trainable
 from gandiva_ray.trainable import Trainable, check_space, check_trainable, name_of
 
-_DEFAULT_STORAGE = "~/gandiva_ray_results"
+_Config = TypeVar("_Config", TuneConfig, RunConfig)
+
 _IN_TUNE_CONFIG = dict.fromkeys(
     ("metric", "mode", "num_samples", "searcher", "search_alg", "scheduler", "time_budget_s"),
     "it belongs into tune_config=TuneConfig(...)",
@@ -51,7 +52,132 @@ class Tuner:
         check_space(self._space)
         self._tune = _config(TuneConfig, "tune_config", tune_config)
         self._run = _config(RunConfig, "run_config", run_config)
-        if self._tune.metric is None:
-            raise ValueError('the search needs a metric: tune_config=TuneConfig(metric="accuracy", mode="max")')
-        if self._tune.mode is None:
-            raise ValueError(f'is a small or a large {self._tune.metric} good? Add mode="min" or mode="max" to TuneConfig')
+        self._algorithm = self._tune.searcher or _default_searcher()
+
+    def fit(self) -> ResultGrid:
+        """Run the search to its end and return what was found, also after Ctrl-C (`results.interrupted`).
+
+        Raises RuntimeError where no trial reports the metric. Nothing of the search is left running in any case.
+        """
+        clock = _stopwatch()
+        multi_job = self._start_search()
+        trainable = dump_trainable(self._trainable)
+        folder = create_folder(self._run, name_of(self._trainable))
+        progress = open_progress(self._run.verbose, self._heading(folder))
+        interrupted = self._search(multi_job, trainable, folder, progress, clock)
+        if multi_job.error:
+            raise RuntimeError(f"{multi_job.error}. What the trials reported is in {folder}")
+        results = self._results(multi_job, folder, interrupted)
+        progress.finish(results, clock())
+        return results
+
+    def _start_search(self) -> MultiJob:
+        tune = self._tune
+        return MultiJob(
+            self._algorithm,
+            Problem(self._space, tune.metric, tune.mode or "max", tune.num_samples, tune.seed),
+            max_concurrent_trials=tune.max_concurrent_trials,
+            target=tune.target,
+        )
+
+    def _search(
+        self, multi_job: MultiJob, trainable: bytes, folder: Path, progress: Progress, clock: Callable[[], float]
+    ) -> bool:
+        progress.start()
+        with closing(progress):
+            session = _open_session(folder, trainable, self._tune.seed)
+            with closing(session), closing(RunLog(folder, clock)) as log:
+                log.write(self._first_line(folder))
+                loop = SearchLoop(multi_job, session, log, progress, clock, self._tune.time_budget)
+                interrupted = loop.run()
+                log.write({"what": "closed", "stop_reason": _stop_reason(multi_job), "interrupted": interrupted})
+        return interrupted
+
+    def _heading(self, folder: Path) -> Heading:
+        tune = self._tune
+        goal = "no metric" if tune.metric is None else f"{tune.mode} {tune.metric}"
+        if tune.target is not None:
+            goal += f", {'at least' if tune.mode == 'max' else 'at most'} {tune.target:g}"
+        return Heading(folder.name, _describe(self._algorithm), goal, str(folder))
+
+    def _first_line(self, folder: Path) -> Line:
+        return {
+            "what": "run",
+            "name": folder.name,
+            "started_at": datetime.datetime.now().astimezone().isoformat(),
+            "trainable": name_of(self._trainable),
+            "searcher": repr(self._algorithm),
+            "metric": self._tune.metric,
+            "mode": self._tune.mode,
+            "num_samples": self._tune.num_samples,
+            "target": self._tune.target,
+            "time_budget_s": self._tune.time_budget,
+            "max_concurrent_trials": self._tune.max_concurrent_trials,
+            "seed": self._tune.seed,
+        }
+
+    def _results(self, multi_job: MultiJob, folder: Path, interrupted: bool) -> ResultGrid:
+        reports = Reports(folder)
+        results = tuple(_result(record, reports) for record in multi_job.trials.values())
+        return ResultGrid(
+            results, self._tune.metric, self._tune.mode, str(folder), _stop_reason(multi_job), interrupted
+        )
+
+
+def _result(record: TrialRecord, reports: Reports) -> Result:
+    if record.outcome is None:
+        raise AssertionError(f"the search ended and trial {record.trial} did not")
+    failed = record.outcome in (Outcome.FAILED, Outcome.LOST)
+    return Result(
+        trial_id=record.trial,
+        config=record.config,
+        metrics=record.metrics,
+        outcome=record.outcome,
+        reason=record.reason,
+        error=(record.error or record.reason) if failed else None,
+        path=record.path or None,
+        steps=record.step,
+        device_seconds=record.device_seconds,
+        _reports=reports,
+    )
+
+
+def _stop_reason(multi_job: MultiJob) -> str:
+    return multi_job.ending or "all trials ended"
+
+
+def _stopwatch() -> Callable[[], float]:
+    started_at = time.monotonic()
+    return lambda: time.monotonic() - started_at
+
+
+def _config(kind: type[_Config], name: str, given: _Config | None) -> _Config:
+    if given is None:
+        return kind()
+    if not isinstance(given, kind):
+        raise TypeError(f"{name} is a gandiva_ray.{kind.__name__}, got {type(given).__module__}.{type(given).__name__}")
+    return given
+
+
+def _describe(algorithm: Algorithm) -> str:
+    """Its name and knobs, without those that are None."""
+    knobs = {name: getattr(algorithm, name) for name in getattr(algorithm, "__dataclass_fields__", ())}
+    given = (f"{name}={knob!r}" for name, knob in knobs.items() if knob is not None)
+    return f"{type(algorithm).__name__}({', '.join(given)})"
+
+
+def _open_session(folder: Path, trainable: bytes, seed: int) -> SearchSession:
+    from gandiva_ray.runtime.client import open_search  # loads ray
+
+    try:
+        return open_search(folder.name, trainable, folder, seed)
+    except BaseException:
+        with suppress(OSError):
+            folder.rmdir()  # so that the name is free for another try
+        raise
+
+
+def _default_searcher() -> Algorithm:
+    from gandiva_ray import RandomSearch  # refuses a foreign package called searchers
+
+    return RandomSearch()

@@ -11,7 +11,7 @@ import numpy as np
 
 from gandiva_ray.core.model import Outcome, TrialId
 from gandiva_ray.core.search import Action, Create, Problem, Promote, StopTrial
-from searchers.checks import check_count, check_knobs
+from searchers.checks import check_count, check_knobs, metric_of
 from searchers.sampling import Points, Sampling
 
 
@@ -43,7 +43,7 @@ class ASHA:
         return [self.grace_period * self.reduction_factor**k for k in reversed(exponents)]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Rung:
     """`values` are the finite ones recorded here, larger is better."""
 
@@ -68,7 +68,7 @@ class AshaSearcher:
 
     def __init__(self, knobs: ASHA, problem: Problem) -> None:
         self._knobs = knobs
-        self._metric = problem.metric
+        self._metric = metric_of(knobs, problem)
         self._sign = 1.0 if problem.mode == "max" else -1.0
         self._sampling = Sampling(problem, knobs.points_to_evaluate)
         self._brackets = [[_Rung(milestone) for milestone in knobs.rungs(s)] for s in range(knobs.brackets)]

@@ -6,6 +6,8 @@ import math
 from numbers import Integral, Real
 from typing import Any
 
+from gandiva_ray.core.search import Problem
+
 
 def is_number(value: Any) -> bool:
     """A finite one; a bool is none."""
@@ -15,6 +17,13 @@ def is_number(value: Any) -> bool:
 def is_whole(value: Any) -> bool:
     """A whole one, be it a float."""
     return is_number(value) and (isinstance(value, Integral) or float(value).is_integer())
+
+
+def metric_of(algorithm: object, problem: Problem) -> str:
+    """The metric of a search that judges. Raises ValueError where there is none."""
+    if problem.metric is None:
+        raise ValueError(f"{type(algorithm).__name__} judges trials by a metric; give metric= and mode=")
+    return problem.metric
 
 
 def check_knobs(algorithm: object, max_t: int, reduction_factor: float, grace_period: int = 1) -> None:

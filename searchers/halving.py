@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass
 
 from gandiva_ray.core.search import Problem
-from searchers.checks import check_knobs
+from searchers.checks import check_knobs, metric_of
 from searchers.rungs import BracketSearcher, Plan, milestones
 from searchers.sampling import Points, Sampling
 
@@ -33,4 +33,4 @@ class SuccessiveHalving:
         levels = (self.grace_period * self.reduction_factor**k for k in itertools.count())
         plan = Plan(milestones(itertools.takewhile(lambda level: level < self.max_t, levels), self.max_t), size=None)
         sampling = Sampling(problem, self.points_to_evaluate)
-        return BracketSearcher(problem, sampling, iter([plan]), self.reduction_factor)
+        return BracketSearcher(metric_of(self, problem), problem.mode, sampling, iter([plan]), self.reduction_factor)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gandiva_ray.core.search import Problem
-from searchers.checks import check_knobs
+from searchers.checks import check_knobs, metric_of
 from searchers.rungs import BracketSearcher, Plan, milestones
 from searchers.sampling import Points, Sampling
 
@@ -30,7 +30,8 @@ class Hyperband:
 
     def start(self, problem: Problem) -> BracketSearcher:
         plans = itertools.chain.from_iterable(self.iteration() for _ in itertools.count())
-        return BracketSearcher(problem, Sampling(problem, self.points_to_evaluate), plans, self.reduction_factor)
+        sampling = Sampling(problem, self.points_to_evaluate)
+        return BracketSearcher(metric_of(self, problem), problem.mode, sampling, plans, self.reduction_factor)
 
     def iteration(self) -> Iterator[Plan]:
         """The brackets s = s_max ... 0: ceil((s_max + 1) / (s + 1) * eta^s) trials, first judged at max_t * eta^-s."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gandiva_ray.core.model import Outcome, TrialId
-from gandiva_ray.core.search import Action, Create, Mode, Problem, Promote, StopTrial
+from gandiva_ray.core.search import Action, Create, Mode, Promote, StopTrial
 from searchers.sampling import Sampling
 
 
@@ -129,8 +129,9 @@ class BracketSearcher:
 
     acts_on_feedback = True
 
-    def __init__(self, problem: Problem, sampling: Sampling, plans: Iterator[Plan], eta: float) -> None:
-        self._problem = problem
+    def __init__(self, metric: str, mode: Mode, sampling: Sampling, plans: Iterator[Plan], eta: float) -> None:
+        self._metric = metric
+        self._mode = mode
         self._sampling = sampling
         self._plans = plans
         self._eta = eta
@@ -154,7 +155,7 @@ class BracketSearcher:
 
     def report(self, trial: TrialId, step: int, values: Mapping[str, float]) -> list[Action]:
         bracket = self._bracket_of.get(trial)
-        return bracket.report(trial, step, values[self._problem.metric]) if bracket else []
+        return bracket.report(trial, step, values[self._metric]) if bracket else []
 
     def ended(self, trial: TrialId, outcome: Outcome) -> list[Action]:
         bracket = self._bracket_of.pop(trial, None)
@@ -165,4 +166,4 @@ class BracketSearcher:
         return []
 
     def _next_bracket(self) -> Bracket:
-        return Bracket(next(self._plans), self._eta, self._problem.mode)
+        return Bracket(next(self._plans), self._eta, self._mode)

@@ -25,7 +25,8 @@ class Sampling:
     """The trials of a problem, one after another: the same ones for the same seed, however they are asked for.
 
     The points come first, each in the place of a sample; a sample is combined with every grid that it does not fix.
-    `enumerate_all` makes a grid of every domain. Raises ValueError where the space or the points are at fault.
+    `enumerate_all` makes a grid of every domain; `total` is how many trials there are, None without an end. Raises
+    ValueError where the space or the points are at fault.
     """
 
     def __init__(self, problem: Problem, points: Points | None = None, *, enumerate_all: bool = False) -> None:
@@ -35,16 +36,9 @@ class Sampling:
         self._samples = problem.num_samples
         self._seed = problem.seed
         self._configs = self._generate()
+        self.total = self._total()
         self._sampler: BaseSampler | None = None
         self._given = 0
-
-    @property
-    def total(self) -> int | None:
-        """How many trials there are in all; None without an end."""
-        if self._samples == -1:
-            return None
-        rest = max(0, self._samples - len(self._points))
-        return sum(map(self._combinations, self._points)) + rest * self._combinations({})
 
     @property
     def exhausted(self) -> bool:
@@ -61,6 +55,12 @@ class Sampling:
             return self._space.point(point)
         except ValueError as error:
             raise ValueError(f"points_to_evaluate[{index}]: {error}") from None
+
+    def _total(self) -> int | None:
+        if self._samples == -1:
+            return None
+        rest = max(0, self._samples - len(self._points))
+        return sum(map(self._combinations, self._points)) + rest * self._combinations({})
 
     def _generate(self) -> Iterator[Config]:
         rest = itertools.count() if self._samples == -1 else range(self._samples - len(self._points))

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -108,6 +109,8 @@ class Space:
     def __init__(self, param_space: Mapping[str, Any]) -> None:
         if not isinstance(param_space, Mapping):
             raise ValueError(f"param_space must be a dict, got {param_space!r}")
+        if "grid_search" in param_space:
+            raise ValueError("param_space itself cannot be a grid_search; give the parameter a name")
         self.domains: dict[str, Domain] = {}
         self._functions: dict[str, SampleFrom] = {}
         self._tree = self._read(param_space, "")
@@ -211,7 +214,7 @@ class Space:
 def _refuse_mistakes(value: Any, path: str) -> None:
     """Constants are anything at all, but for what only a slip puts there."""
     module = getattr(value, "__module__", None) or ""
-    if any(value is function for function in _FUNCTIONS) or (callable(value) and module.startswith("ray.tune.")):
+    if inspect.isfunction(value) and (value in _FUNCTIONS or module.startswith("ray.tune.")):
         raise ValueError(
             f"param_space, {path}: {value.__name__} is the function itself; call it: {value.__name__}(...)"
         )

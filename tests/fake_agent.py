@@ -109,18 +109,24 @@ class FakeAgent:
 class FakeTemplate:
     """A real template process under a fake agent, and the trials that it starts."""
 
-    def __init__(self, trainable: Any, folder: Path, *, sys_path: tuple[str, ...] = (), wait: bool = True) -> None:
+    def __init__(
+        self,
+        trainable: Any,
+        folder: Path,
+        *,
+        sys_path: tuple[str, ...] = (),
+        command: tuple[str, ...] = (sys.executable, "-m", "gandiva_ray.trial.template"),
+    ) -> None:
         self.agent = FakeAgent()
         self._folder = folder
         blob = trainable if isinstance(trainable, bytes) else cloudpickle.dumps(trainable)
         arguments = TemplateArguments(self.agent.address, "search", blob, sys_path, os.getcwd())
-        self.process = subprocess.Popen([sys.executable, "-m", "gandiva_ray.trial.template"], stdin=subprocess.PIPE)
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE)
         assert self.process.stdin is not None
         self.process.stdin.write(pickle.dumps(arguments))
         self.process.stdin.close()
-        self.peer = self.agent.peer(role="template", pid=self.process.pid)
-        if wait:
-            self.agent.until(lambda: self.peer.gone or {"ready", "broken"} & set(self.peer.ops()), "ready")
+        self.peer = self.agent.peer(role="template")
+        self.agent.until(lambda: self.peer.gone or {"ready", "broken"} & set(self.peer.ops()), "ready")
 
     def close(self) -> None:
         self.agent.close()
@@ -131,6 +137,7 @@ class FakeTemplate:
         config: Any = None,
         *,
         job: str = "",
+        path: Path | None = None,
         trial: str = "00000",
         until: int | None = None,
         seed: int = 0,
@@ -140,10 +147,10 @@ class FakeTemplate:
     ) -> FakeTrial:
         job = job or uuid.uuid4().hex[:8]
         blob = base64.b64encode(cloudpickle.dumps(config)).decode()
-        path = str(self._folder / job)
-        launch = LaunchMessage(job, trial, blob, path, until, seed, cores, gpus, threads)
+        path = path or self._folder / job
+        launch = LaunchMessage(job, trial, blob, str(path), until, seed, cores, gpus, threads)
         self.peer.socket.sendall(encode({"op": "launch", **asdict(launch)}))
-        return FakeTrial(self, job, Path(path))
+        return FakeTrial(self, job, path)
 
     def run(self, config: Any = None, **options: Any) -> FakeTrial:
         """Launch a trial and let it run to its end."""

@@ -35,6 +35,9 @@ def test_arguments_may_be_given_all_together() -> None:
     ("keywords", "words"),
     [
         ({"mode": "maximize"}, ["mode", "'maximize'", 'mean "max"']),
+        ({"mode": "max"}, ["mode", "add metric"]),
+        ({"target": 0.5}, ["target", "add metric"]),
+        ({"metric": "score"}, ["a small or a large score good", 'mode="min" or mode="max"']),
         ({"mode": "best"}, ["mode", '"min" or "max"', "'best'"]),
         ({"metric": 3}, ["metric", "3", "accuracy"]),
         ({"metric": ["loss"]}, ["metric", "loss"]),
@@ -76,7 +79,15 @@ def test_a_keyword_of_ray_tunes_tune_config_is_refused_with_what_to_use_instead(
 @pytest.mark.parametrize(
     "keyword",
     [
-        *("failure_config", "checkpoint_config", "sync_config", "stop", "callbacks", "progress_reporter", "log_to_file"),
+        *(
+            "failure_config",
+            "checkpoint_config",
+            "sync_config",
+            "stop",
+            "callbacks",
+            "progress_reporter",
+            "log_to_file",
+        ),
         *("local_dir", "storage_filesystem"),
     ],
 )

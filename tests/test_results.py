@@ -97,12 +97,12 @@ def test_a_stopped_trial_may_be_the_best(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scope", ["avg", "last-5-avg", "best"])
 def test_scopes_that_are_not_there_are_refused(tmp_path: Path, scope: Any) -> None:
-    with pytest.raises(ValueError, match=f"\"last\" or \"all\".*not supported yet.*'{scope}'"):
+    with pytest.raises(ValueError, match=f'"last" or "all".*not supported yet.*\'{scope}\''):
         grid(tmp_path, [[1]]).get_best_result(scope=scope)
 
 
 def test_a_wrong_mode_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="mode is .*'best'"):
+    with pytest.raises(ValueError, match=r"mode is .*'best'"):
         grid(tmp_path, [[1]]).get_best_result(mode="best")  # type: ignore[arg-type]
 
 

@@ -52,7 +52,10 @@ def report(trial: str, step: int, **metrics: Any) -> dict[str, Any]:
         (Promote("00000", None), {"what": "promote", "trial": "00000", "until": None}),
         (Reweigh("00000", 2.0), {"what": "reweigh", "trial": "00000", "weight": 2.0, "exclusive": False}),
         (StopTrial("00000", "poor"), {"what": "stop", "trial": "00000", "reason": "poor", "outcome": "stopped"}),
-        (TrialStarted("00000", "n", 7, "/p"), {"what": "started", "trial": "00000", "node": "n", "pid": 7, "path": "/p"}),
+        (
+            TrialStarted("00000", "n", 7, "/p"),
+            {"what": "started", "trial": "00000", "node": "n", "pid": 7, "path": "/p"},
+        ),
         (
             TrialReported("00000", 2, {"a": {"b": 1}}, 0.5),
             {"what": "report", "trial": "00000", "step": 2, "metrics": {"a": {"b": 1}}, "device_seconds": 0.5},
@@ -85,7 +88,8 @@ def test_a_torn_last_line_is_skipped(log: RunLog, tmp_path: Path) -> None:
 
 
 def test_what_json_cannot_hold_is_its_repr_and_the_rest_stays(log: RunLog, tmp_path: Path) -> None:
-    log.write(line_of(Create("00000", {"model": {"kind": dict, "width": 3, 4: 5}, "lr": 0.1, ("a", 1): {1, 2}})))
+    config: dict[Any, Any] = {"model": {"kind": dict, "width": 3, 4: 5}, "lr": 0.1, ("a", 1): {1, 2}}
+    log.write(line_of(Create("00000", config)))
     (line,) = read_log(tmp_path)
     assert line["config"] == {
         "model": {"kind": "<class 'dict'>", "width": 3, "4": 5},

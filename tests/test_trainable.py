@@ -77,5 +77,5 @@ def test_a_space_is_a_dict(space: object) -> None:
 
 
 def test_a_space_by_function_is_not_there_yet() -> None:
-    with pytest.raises(TypeError, match="param_space is a function.*not supported yet"):
+    with pytest.raises(TypeError, match=r"param_space is a function.*not supported yet"):
         check_space(lambda trial: {})

@@ -77,8 +77,10 @@ class MultiJob:
     """A search under way. Its owner carries out the effects in order, and sends what became of them.
 
     `max_concurrent_trials` bounds those that wait for a device or run; parked ones do not count. None creates all that
-    the searcher has. `target` ends the search at the first report that reaches it. Raises ValueError where the algorithm
-    refuses the problem; RuntimeError, later, where a searcher does what it must not.
+    the searcher has. `target` ends the search at the first report that reaches it.
+
+    Raises ValueError where the algorithm refuses the problem; RuntimeError, later, where a searcher does what it must
+    not.
     """
 
     def __init__(
@@ -93,17 +95,17 @@ class MultiJob:
             raise ValueError(f"max_concurrent_trials must be at least 1, or None, got {max_concurrent_trials!r}")
         if problem.num_samples == -1 and max_concurrent_trials is None:
             raise ValueError("num_samples=-1 creates trials without end; give max_concurrent_trials")
-        if target is not None and not math.isfinite(target):
-            raise ValueError(f"target must be a finite number, got {target!r}")
+        if target is not None and (problem.metric is None or not math.isfinite(target)):
+            raise ValueError(f"target must be a finite value of the metric {problem.metric!r}, got {target!r}")
         self.trials: dict[TrialId, TrialRecord] = {}
         self.best: TrialRecord | None = None
         self.error = ""
+        self.ending = ""  # why the search ends before its searcher has finished
         self._problem = problem
         self._name = type(algorithm).__name__
         self._searcher = algorithm.start(problem)
         self._limit = max_concurrent_trials or _NO_LIMIT
         self._target = target
-        self._over = False
         self._promoted: dict[TrialId, None] = {}  # parked ones that may go on as soon as there is room
         self._in_state: Counter[TrialState] = Counter()
         self._ended_as: Counter[Outcome] = Counter()
@@ -113,7 +115,7 @@ class MultiJob:
     @property
     def done(self) -> bool:
         """Every trial has ended, and there will be no more."""
-        return (self._over or self._searcher.finished) and self._in_state[TrialState.ENDED] == len(self.trials)
+        return (bool(self.ending) or self._searcher.finished) and self._in_state[TrialState.ENDED] == len(self.trials)
 
     @property
     def stuck(self) -> str:
@@ -134,7 +136,9 @@ class MultiJob:
     def handle(self, *events: TrialEvent | TimeUp) -> list[Effect]:
         """What to do about all that happened. Without events, what to begin with."""
         effects = [effect for event in events for effect in self._on(event)]
-        return effects if self._over else [*effects, *self._fill()]
+        if not self.ending:
+            effects += self._fill()
+        return [effect for effect in effects if self.trials[effect.trial].state is not TrialState.ENDED]
 
     @property
     def _active(self) -> int:
@@ -149,7 +153,7 @@ class MultiJob:
             case TrialEnded():
                 return self._ended(event)
             case CapacityChanged(devices, step_costs):
-                return [] if self._over else self._act(self._searcher.capacity(devices, step_costs))
+                return [] if self.ending else self._act(self._searcher.capacity(devices, step_costs))
             case TimeUp(reason):
                 return self._end(reason, _cut)
 
@@ -162,20 +166,18 @@ class MultiJob:
 
     def _reported(self, event: TrialReported) -> list[Effect]:
         record = self.trials[event.trial]
-        if record.state is TrialState.ENDED or event.step <= record.step:
-            return []
+        if self.ending or record.state is TrialState.ENDED or event.step <= record.step:
+            return []  # so the trial that reached the target keeps that report as its last
         record.step, record.metrics, record.device_seconds = event.step, event.metrics, event.device_seconds
-        value = _number(event.metrics.get(self._problem.metric))
+        value = None if self._problem.metric is None else _number(event.metrics.get(self._problem.metric))
         if value is not None:
             self._measure(record, value)
-        if self._over:
-            return []
         if value is not None and self._reaches_target(value):
             return self._qualified(record, value)
         if record.state is TrialState.STOPPING:
             return []
-        if value is None:
-            return self._mistake(record)
+        if value is None and self._problem.metric is not None:
+            return self._mistake(record, self._problem.metric)
         self._move(record, TrialState.PARKED if _at_milestone(record) else TrialState.RUNNING)
         numbers = {key: number for key, raw in event.metrics.items() if (number := _number(raw)) is not None}
         return self._act(self._searcher.report(event.trial, event.step, numbers))
@@ -188,7 +190,7 @@ class MultiJob:
         self._move(record, TrialState.ENDED)
         self._ended_as[event.outcome] += 1
         self._promoted.pop(event.trial, None)
-        return [] if self._over else self._act(self._searcher.ended(event.trial, event.outcome))
+        return [] if self.ending else self._act(self._searcher.ended(event.trial, event.outcome))
 
     def _fill(self) -> list[Effect]:
         """Let trials run up to the limit: those that were promoted first, then new ones."""
@@ -242,9 +244,9 @@ class MultiJob:
 
     def _end(self, reason: str, outcome_of: Callable[[TrialRecord], Outcome]) -> list[Effect]:
         """Stop all that has not been stopped; nothing more will be suggested."""
-        if self._over:
+        if self.ending:
             return []
-        self._over = True
+        self.ending = reason
         ended = (TrialState.STOPPING, TrialState.ENDED)
         return [self._stop(r, reason, outcome_of(r)) for r in self.trials.values() if r.state not in ended]
 
@@ -269,16 +271,18 @@ class MultiJob:
         rest = self._end(f"the target {self._target} was reached by trial {record.trial}", lambda _: Outcome.STOPPED)
         return [stop, *rest]
 
-    def _mistake(self, record: TrialRecord) -> list[Effect]:
+    def _mistake(self, record: TrialRecord, metric: str) -> list[Effect]:
         """The report lacks the metric: its trial fails, and where all do, the search ends before it costs more."""
-        wrong = _what_is_wrong(self._problem.metric, record.metrics)
+        wrong = _what_is_wrong(metric, record.metrics)
         stop = self._stop(record, wrong, Outcome.FAILED)
         self._mistaken += 1
-        enough = min(_MISTAKES_THAT_END_A_SEARCH, len(self.trials)) if self._searcher.finished else None
-        if self._measured or self._mistaken < (enough or _MISTAKES_THAT_END_A_SEARCH):
+        enough = _MISTAKES_THAT_END_A_SEARCH
+        if self._searcher.finished:
+            enough = min(enough, len(self.trials))
+        if self._measured or self._mistaken < enough:
             return [stop]
         self.error = f"no trial can be judged: trial {record.trial} {wrong}"
-        return [stop, *self._end(f"no trial reports a usable {self._problem.metric!r}", _cut)]
+        return [stop, *self._end(f"no trial reports a usable {metric!r}", _cut)]
 
     def _move(self, record: TrialRecord, state: TrialState) -> None:
         self._in_state[record.state] -= 1

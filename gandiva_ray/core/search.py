@@ -86,17 +86,18 @@ class Problem:
     """What is searched: a space in Ray Tune's terms, a metric to make small or large, how many samples of the space.
 
     `num_samples` counts samples of the random part; each grid_search multiplies them, as in Ray Tune. -1 is endless.
+    Without a metric (None) trials just run: nothing is judged.
     """
 
     space: Mapping[str, Any]
-    metric: str
+    metric: str | None
     mode: Mode
     num_samples: int = 1
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not self.metric:
-            raise ValueError('a search needs a metric: the key of the reports to judge by, such as metric="loss"')
+        if self.metric == "":
+            raise ValueError('metric must be the key of the reports to judge by, such as "loss", or None')
         if self.mode not in ("min", "max"):
             raise ValueError(f'mode must be "min" or "max", got {self.mode!r}')
         if self.num_samples < 1 and self.num_samples != -1:

@@ -33,18 +33,18 @@ def set_thread_variables(threads: int) -> None:
 
 
 def load_trainable(arguments: TemplateArguments) -> Trainable:
-    """Import torch, make its optimisers a door to the boundary, and unpickle the training function; may raise anything."""
+    """Import torch, make its optimisers a door to the boundary, unpickle the training function; may raise anything."""
     _hook_optimizers()
     trainable: Trainable = pickle.loads(arguments.trainable)
     return trainable
 
 
 def _hook_optimizers() -> None:
-    import torch.compiler
+    import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    @torch.compiler.disable  # a compiled step must call it, and not have it traced into a graph
     def after_step(optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[Any, Any]) -> None:
         session.boundary()
 
-    register_optimizer_step_post_hook(after_step)
+    # A compiled step must call it, and not have it traced into a graph.
+    register_optimizer_step_post_hook(torch.compiler.disable(after_step))  # type: ignore[no-untyped-call]

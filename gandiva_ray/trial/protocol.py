@@ -33,6 +33,7 @@ import mmap
 import os
 import socket
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,8 +87,9 @@ def open_page(pid: int, fd: int) -> Page:
 class LaunchMessage:
     """What a template needs to fork a trial.
 
-    `config` is the pickled configuration in base64; `path` the trial's folder; `cores` the CPU cores it is pinned to;
-    `gpus` the ids for CUDA_VISIBLE_DEVICES (None leaves it alone); `threads` what torch and OpenMP may use.
+    `config` is the pickled configuration in base64; `path` the trial's folder; `cores` the CPU cores it is pinned to
+    (none leaves it unpinned); `gpus` the ids for CUDA_VISIBLE_DEVICES (None leaves it alone); `threads` what torch and
+    OpenMP may use.
     """
 
     job: str
@@ -96,8 +98,8 @@ class LaunchMessage:
     path: str
     until: int | None
     seed: int
-    cores: tuple[int, ...]
-    gpus: tuple[str, ...] | None
+    cores: Sequence[int]
+    gpus: Sequence[str] | None
     threads: int
 
 

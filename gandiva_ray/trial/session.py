@@ -39,6 +39,10 @@ class Session:
             except OSError:
                 self._end_alone()
 
+    def hang_up(self) -> None:
+        """Close this process's copy of the line, so that the agent sees the trial itself end."""
+        self._channel.close()
+
     def wait_for_first_turn(self) -> None:
         """Raises TrialStopped if the trial is stopped before."""
         with self._lock:
@@ -115,6 +119,8 @@ def begin(session: Session) -> None:
 
 def _leave_behind() -> None:
     global _session, _left_behind
+    if _session is not None:
+        _session.hang_up()
     _session, _left_behind = None, True
 
 

@@ -1,7 +1,7 @@
 """The process that trials are forked from: `python -m gandiva_ray.trial.template`, TemplateArguments on its stdin.
 
-It imports torch and unpickles the training function once, and does once what torch otherwise does late in every trial. A
-fork of it reaches its first mini-batch in milliseconds, and shares its memory and whatever data the training function
+It imports torch and unpickles the training function once, and does once what torch otherwise does late in every trial.
+A fork of it reaches its first mini-batch in milliseconds, and shares its memory and whatever data the training function
 captured. Where forking is not safe, each trial is a fresh process instead, started from here and ended with this one.
 """
 
@@ -67,8 +67,9 @@ class Template:
         """Until the agent is gone; then nothing that was started from here is left."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        sources: list[Channel | int] = [self._channel, self._wake_read]
         while True:
-            readable, _, _ = select.select([self._channel, self._wake_read], [], [], _GRACE if self._kill_at else None)
+            readable, _, _ = select.select(sources, [], [], _GRACE if self._kill_at else None)
             if self._wake_read in readable:
                 os.read(self._wake_read, 4096)
             try:

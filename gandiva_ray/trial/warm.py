@@ -34,11 +34,19 @@ def warm_up() -> None:
 
 def fork_hazard() -> str:
     """Why a fork of this process would not work; "" if it would."""
-    import torch
-
     threads = len(os.listdir("/proc/self/task"))
     if threads > 1:
         return f"loading the training function started {threads - 1} thread(s), which a fork would lack"
-    if torch.cuda.is_initialized():
-        return "loading the training function initialised CUDA, which a fork could not use"
+    if _cuda_is_lost_in_a_fork():
+        return "loading the training function touched CUDA, which a fork could not use"
     return ""
+
+
+def _cuda_is_lost_in_a_fork() -> bool:
+    """Ask a fork. It takes less than initialising CUDA: once CUDA itself counted the devices, torch refuses it to forks."""
+    import torch
+
+    pid = os.fork()
+    if pid == 0:
+        os._exit(torch.cuda._is_in_bad_fork())
+    return os.waitpid(pid, 0)[1] != 0

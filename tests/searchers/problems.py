@@ -8,7 +8,7 @@ from searchers import uniform
 from searchers.sampling import Points, Sampling
 
 
-def problem(space: Mapping[str, Any] | None = None, *, metric: str = "score", **other: Any) -> Problem:
+def problem(space: Mapping[str, Any] | None = None, *, metric: str | None = "score", **other: Any) -> Problem:
     return Problem({"x": uniform(0, 1)} if space is None else space, metric, **{"mode": "max", **other})
 
 

@@ -136,7 +136,7 @@ def test_a_huge_grid_is_enumerated_without_being_held() -> None:
 
 @pytest.mark.parametrize("domain", [uniform(0, 1), qrandn(0, 1, 1)])
 def test_a_grid_of_infinitely_many_values_is_refused_by_name(domain: Any) -> None:
-    with pytest.raises(ValueError, match="param_space, m/lr: .* has infinitely many values"):
+    with pytest.raises(ValueError, match=r"param_space, m/lr: .* has infinitely many values"):
         GridSearch().start(problem({"m": {"lr": domain}}))
 
 

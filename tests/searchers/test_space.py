@@ -13,8 +13,8 @@ from searchers import (
     Space,
     choice,
     grid_search,
-    loguniform,
     lograndint,
+    loguniform,
     qlograndint,
     qloguniform,
     qrandint,
@@ -197,6 +197,8 @@ def test_a_mistake_is_named_with_its_path_and_the_fix(build: Callable[[], Any], 
 def test_a_space_is_a_dict_of_paths_that_differ() -> None:
     with pytest.raises(ValueError, match="param_space must be a dict"):
         Space([uniform(0, 1)])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="param_space itself cannot be a grid_search"):
+        Space(grid_search([{"x": 1}, {"x": 2}]))
     with pytest.raises(ValueError, match="two parameters have the path a/b"):
         Space({"a": {"b": uniform(0, 1)}, "a/b": uniform(0, 1)})
 
@@ -213,7 +215,7 @@ def test_an_endless_problem_and_a_bad_one() -> None:
         problem(num_samples=0)
     with pytest.raises(ValueError, match="mode must be"):
         problem(mode="maximum")
-    with pytest.raises(ValueError, match="needs a metric"):
+    with pytest.raises(ValueError, match="metric must be the key"):
         problem(metric="")
     with pytest.raises(ValueError, match="seed must be"):
         problem(seed=-1)

@@ -1,0 +1,35 @@
+"""Fixtures that several tests share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.fake_search_session import FakeSearchSession
+
+Sessions = list[FakeSearchSession]
+
+
+@pytest.fixture
+def fake_runtime(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sessions]:
+    """Called with a fake session's knobs, it puts such sessions in the place of Ray and lists those that are opened."""
+
+    def install(**knobs: Any) -> Sessions:
+        sessions: Sessions = []
+
+        def open_search(name: str, trainable: bytes, path: Path, seed: int) -> FakeSearchSession:
+            assert path.name == name
+            sessions.append(FakeSearchSession(trainable, path, seed=seed, **knobs))
+            return sessions[-1]
+
+        client = ModuleType("gandiva_ray.runtime.client")
+        client.open_search = open_search  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "gandiva_ray.runtime.client", client)
+        return sessions
+
+    return install

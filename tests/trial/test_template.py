@@ -1,0 +1,175 @@
+"""The life of a template, and what dies with whom."""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.fake_agent import FakeTemplate, FakeTrial
+from tests.trial import trainables
+from tests.trial.conftest import ROOT
+
+
+def runs(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def until_none_runs(template: FakeTemplate, *pids: int) -> None:
+    template.agent.until(lambda: not any(map(runs, pids)), f"the end of {pids}")
+
+
+def trial_with_children(template: FakeTemplate) -> tuple[FakeTrial, list[int]]:
+    trial = template.launch({"do": "have_children"})
+    trial.resume()
+    pids: list[int] = trial.next("report")["metrics"]["pids"]
+    assert all(map(runs, pids))
+    return trial, pids
+
+
+def private_bytes(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(("Private_Dirty", "Private_Clean")))
+
+
+def test_a_warm_template_may_be_forked(template: FakeTemplate) -> None:
+    assert template.peer.said[1] == {"op": "ready", "fork_safe": True, "why": ""}
+
+
+def test_a_fork_reaches_its_first_boundary_soon(template: FakeTemplate) -> None:
+    times = []
+    for _ in range(5):
+        began = time.monotonic()
+        trial = template.launch({"do": "forever"})
+        trial.resume()
+        template.agent.until(lambda trial=trial: trial.page.boundaries)
+        times.append(time.monotonic() - began)
+        os.kill(trial.pid, signal.SIGKILL)
+    assert statistics.median(times) < 0.5
+
+
+def test_data_of_the_training_function_is_shared(template: FakeTemplate) -> None:
+    trial = template.launch({"do": "sum_of_data"})
+    trial.resume()
+    assert trial.next("report")["metrics"]["sum"] == trainables.SHARED_BYTES // 4096
+    trial.suspend()
+    assert private_bytes(trial.pid) < trainables.SHARED_BYTES / 2
+    trial.say("stop")
+    trial.exit_code()
+
+
+def test_children_of_a_trial_stand_still_while_it_is_suspended(template: FakeTemplate) -> None:
+    trial, pids = trial_with_children(template)
+    trial.suspend()
+    template.agent.until(lambda: {psutil.Process(pid).status() for pid in pids} == {psutil.STATUS_STOPPED})
+    trial.resume()
+    assert psutil.STATUS_STOPPED not in {psutil.Process(pid).status() for pid in pids}
+    trial.ask_to_stop()
+    until_none_runs(template, trial.pid, *pids)
+
+
+def test_children_of_a_killed_trial_are_ended_and_others_are_not(template: FakeTemplate) -> None:
+    killed, pids = trial_with_children(template)
+    other, others = trial_with_children(template)
+    killed.suspend()
+    os.kill(killed.pid, signal.SIGKILL)
+    until_none_runs(template, *pids)
+    assert all(map(runs, others))
+    other.ask_to_stop()
+    until_none_runs(template, *others)
+
+
+def test_when_the_agent_goes_template_trials_and_their_children_end(tmp_path: Path) -> None:
+    template = FakeTemplate(trainables.dispatch, tmp_path, sys_path=(ROOT,))
+    waiting = template.launch({"do": "forever"})
+    running, pids = trial_with_children(template)
+    template.close()
+    assert template.process.returncode == 0
+    until = time.monotonic() + 10
+    while any(map(runs, (waiting.pid, running.pid, *pids))):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_when_the_parent_of_a_template_is_killed_all_below_it_dies(tmp_path: Path) -> None:
+    parent = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'gandiva_ray.trial.template'])"
+    template = FakeTemplate(trainables.dispatch, tmp_path, sys_path=(ROOT,), command=(sys.executable, "-c", parent))
+    trials = [template.launch({"do": "forever"}) for _ in range(3)]
+    trials[0].resume()
+    trials[1].resume()
+    trials[1].suspend()
+    template.process.kill()
+    until_none_runs(template, template.peer.said[0]["pid"], *(trial.pid for trial in trials))
+    template.close()
+
+
+def test_a_killed_template_takes_its_trials_with_it(tmp_path: Path) -> None:
+    template = FakeTemplate(trainables.dispatch, tmp_path, sys_path=(ROOT,))
+    trial = template.launch({"do": "forever"})
+    trial.resume()
+    template.process.kill()
+    until_none_runs(template, trial.pid)
+    template.close()
+
+
+def test_a_template_that_touched_cuda_is_not_forked() -> None:
+    code = """if True:
+        import torch
+        from gandiva_ray.trial.warm import fork_hazard
+        torch.cuda._is_in_bad_fork = lambda: True
+        print(fork_hazard())
+    """
+    single = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    found = subprocess.run([sys.executable, "-c", code], env=os.environ | single, capture_output=True, text=True)
+    assert "touched CUDA" in found.stdout, found.stderr
+
+
+class StartsThread:
+    """A training function that must not be forked: unpickling it starts a thread."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _start_thread, ()
+
+
+def _start_thread() -> Any:
+    import threading
+
+    threading.Thread(target=time.sleep, args=(600,)).start()
+    return trainables.dispatch
+
+
+def test_where_forking_is_unsafe_trials_are_spawned(tmp_path: Path) -> None:
+    template = FakeTemplate(StartsThread(), tmp_path, sys_path=(ROOT,))
+    ready = template.peer.said[1]
+    assert ready["op"] == "ready"
+    assert not ready["fork_safe"]
+    assert "1 thread" in ready["why"]
+    core = max(os.sched_getaffinity(0))
+    trial = template.launch({"do": "affinities"}, cores=(core,))
+    trial.resume()
+    assert trial.exit_code() == 0, trial.stderr()
+    assert all(cores == [core] for cores in trial.metrics()[0]["cores"])
+    template.close()
+    assert template.process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("blob", "error"),
+    [(b"cno_such_module\nf\n.", "No module named 'no_such_module'"), (b"csys\nexit\n(I5\ntR.", "SystemExit: 5")],
+)
+def test_a_training_function_that_cannot_be_loaded_is_told(tmp_path: Path, blob: bytes, error: str) -> None:
+    template = FakeTemplate(blob, tmp_path)
+    broken = template.peer.said[1]
+    assert broken["op"] == "broken"
+    assert broken["error"].startswith("Traceback")
+    assert error in broken["error"]
+    template.close()
+    assert template.process.returncode == 1
