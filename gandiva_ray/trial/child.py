@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import io
 import os
@@ -147,7 +148,7 @@ def _last_word(own: session.Session, train: Callable[[], None], launch: LaunchMe
     if isinstance(error, SystemExit) and error.code in (None, 0):
         error = None
     text = _text(error) if error is not None else ""
-    sys.stderr.write(text)
+    _log(text)
     if own.stopping:
         return {"op": "stopped"}
     if error is None:
@@ -155,8 +156,14 @@ def _last_word(own: session.Session, train: Callable[[], None], launch: LaunchMe
     try:
         Path(launch.path, "error.txt").write_text(text, errors="backslashreplace")
     except OSError as failure:
-        print(f"gandiva: error.txt could not be written: {failure}", file=sys.stderr)
+        _log(f"gandiva: error.txt could not be written: {failure}\n")
     return {"op": "failed", "reason": _reason(error), "error": text}
+
+
+def _log(text: str) -> None:
+    """To the trial's stderr, whatever the training function has made of `sys.stderr`."""
+    with contextlib.suppress(OSError):
+        os.write(2, text.encode(errors="backslashreplace"))
 
 
 def _text(error: BaseException) -> str:

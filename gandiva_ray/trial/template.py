@@ -44,6 +44,7 @@ def main() -> None:
     template = Template(arguments, trainable, channel, fork_safe=not why)
     gc.collect()
     gc.freeze()  # or the first collection in each trial would touch, and so copy, every page
+    sys.stdout.flush()  # or each trial would write it once more
     channel.send({"op": "ready", "fork_safe": not why, "why": why})
     template.serve()
     processes.leave(0)  # exit handlers and threads of what was unpickled might keep it
@@ -74,17 +75,26 @@ class Template:
                 os.read(self._wake_read, 4096)
             try:
                 self._reap()
-                messages = self._channel.read() if self._channel in readable else []
+                if self._channel in readable and not self._obey():
+                    break
             except OSError:
-                messages = None
-            if messages is None:
-                return self._end_all()
-            for message in messages:
-                self._launch(message)
+                break
+        self._end_all()
+
+    def _obey(self) -> bool:
+        """Carry out what the agent says; False, or OSError, if it is gone."""
+        messages = self._channel.read()
+        for message in messages or ():
+            self._launch(message)
+        return messages is not None
 
     def _launch(self, message: Message) -> None:
         launch = LaunchMessage(**{name: value for name, value in message.items() if name != "op"})
-        self._jobs[self._start(launch)] = launch.job
+        try:
+            self._jobs[self._start(launch)] = launch.job
+        except OSError:  # no memory, or too many processes: that is this trial's trouble, and not the others'
+            traceback.print_exc()
+            self._channel.send({"op": "exited", "job": launch.job, "code": 1})
 
     def _fork(self, launch: LaunchMessage) -> int:
         template = os.getpid()

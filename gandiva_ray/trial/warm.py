@@ -9,7 +9,8 @@ import random
 def warm_up() -> None:
     """Do once what torch does late: 1.5 seconds of imports, and 3 ms of each trial's first mini-batch.
 
-    Never `backward()`: it readies threads or the GPU, and no fork could use it again.
+    Never `backward()`: it readies threads or the GPU, and no fork could use it again. Nor a step of Adam and its like:
+    where there is a GPU they ask it whether a graph is being captured.
     """
     import numpy
     import torch
@@ -29,7 +30,6 @@ def warm_up() -> None:
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9).step()
-    torch.optim.Adam(model.parameters()).step()
 
 
 def fork_hazard() -> str:
@@ -43,7 +43,7 @@ def fork_hazard() -> str:
 
 
 def _cuda_is_lost_in_a_fork() -> bool:
-    """Ask a fork. It takes less than initialising CUDA: once CUDA itself counted the devices, torch refuses it to forks."""
+    """Ask a fork. It takes less than initialising CUDA: torch refuses it to forks once CUDA has counted its devices."""
     import torch
 
     pid = os.fork()

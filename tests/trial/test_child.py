@@ -72,6 +72,12 @@ def test_an_exception_is_told_with_the_line_of_the_user(template: FakeTemplate) 
     assert "gandiva_ray" not in trial.last()["error"]
 
 
+def test_an_exception_is_told_even_if_stderr_was_closed(template: FakeTemplate) -> None:
+    trial = template.run({"do": "divide_in_silence"})
+    assert trial.last()["op"] == "failed"
+    assert "ZeroDivisionError" in (trial.path / "error.txt").read_text()
+
+
 def test_an_exception_in_a_library_is_told_with_the_line_of_the_user(template: FakeTemplate) -> None:
     reason = failure(template.run({"do": "raise_in_torch"}))
     assert reason.startswith("RuntimeError: ")

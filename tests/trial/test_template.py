@@ -120,16 +120,22 @@ def test_a_killed_template_takes_its_trials_with_it(tmp_path: Path) -> None:
     template.close()
 
 
-def test_a_template_that_touched_cuda_is_not_forked() -> None:
+def test_warming_up_asks_nothing_of_a_gpu_and_a_touched_gpu_forbids_forks() -> None:
     code = """if True:
         import torch
-        from gandiva_ray.trial.warm import fork_hazard
+        from gandiva_ray.trial import warm
+        def gpu(*args, **kwargs): raise AssertionError("touched the GPU")
+        torch.accelerator.current_accelerator = torch.accelerator.is_available = gpu
+        torch.cuda.is_available = torch.cuda.device_count = torch.cuda._lazy_init = gpu
+        warm.warm_up()
+        print(repr(warm.fork_hazard()))
         torch.cuda._is_in_bad_fork = lambda: True
-        print(fork_hazard())
+        print(warm.fork_hazard())
     """
     single = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     found = subprocess.run([sys.executable, "-c", code], env=os.environ | single, capture_output=True, text=True)
-    assert "touched CUDA" in found.stdout, found.stderr
+    assert found.stdout.splitlines()[:1] == ["''"], found.stderr
+    assert "touched CUDA" in found.stdout
 
 
 class StartsThread:

@@ -113,11 +113,11 @@ def optimize_lbfgs(config: Config) -> None:
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
         loss = model(torch.ones(8, 4)).pow(2).mean()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         return loss
 
     for _ in range(10):
-        optimizer.step(closure)  # type: ignore[arg-type]
+        optimizer.step(closure)
 
 
 def optimize_compiled(config: Config) -> None:
@@ -161,6 +161,11 @@ def affinities(config: Config) -> dict[str, Any]:
 
 
 def divide(config: Config) -> None:
+    1 / 0  # noqa: B018
+
+
+def divide_in_silence(config: Config) -> None:
+    sys.stderr.close()
     1 / 0  # noqa: B018
 
 
@@ -217,7 +222,7 @@ def have_children(config: Config) -> None:
         subprocess.Popen(["sleep", "600"], start_new_session=True),
         subprocess.Popen(["sh", "-c", deaf]),
     ]
-    pids[0].start()  # type: ignore[union-attr]
+    pids[0].start()
     left = subprocess.run(
         ["sh", "-c", "setsid sleep 600 >/dev/null 2>&1 & echo $!"], capture_output=True, text=True, check=True
     )
