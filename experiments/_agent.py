@@ -83,7 +83,6 @@ class Trial:
 
     def wait_for_end(self) -> None:
         self._peer.wait_for("ended")
-        self._peer.close()
 
 
 class Template:
@@ -102,7 +101,8 @@ class Template:
         assert self._process.stdin is not None
         self._process.stdin.write(pickle.dumps(arguments))
         self._process.stdin.close()
-        self._peer = Peer(self._listener.accept()[0])
+        self._peers: list[Peer] = []
+        self._peer = self._next_peer()
         self._peer.wait_for("ready")
 
     def launch(self, config: Mapping[str, Any]) -> Trial:
@@ -110,7 +110,11 @@ class Template:
         pickled = base64.b64encode(pickle.dumps(dict(config))).decode()
         message = LaunchMessage(job, job, pickled, str(self._folder / job), None, 0, (self._core,), None, 1)
         self._peer.tell({"op": "launch", **asdict(message)})
-        return Trial(Peer(self._listener.accept()[0]))
+        return Trial(self._next_peer())
+
+    def _next_peer(self) -> Peer:
+        self._peers.append(Peer(self._listener.accept()[0]))
+        return self._peers[-1]
 
     def __enter__(self) -> Self:
         return self
@@ -118,5 +122,6 @@ class Template:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """A template ends its trials and itself when its agent is gone."""
         self._listener.close()
-        self._peer.close()
+        for peer in self._peers:
+            peer.close()
         self._process.wait(PATIENCE)

@@ -34,6 +34,7 @@ def main(arguments: Sequence[str]) -> None:
 def summary(results: tune.ResultGrid, seconds: float) -> str:
     """What the search found, in a few lines."""
     best = results.get_best_result(scope="all")
+    accuracy = best.metrics_dataframe[METRIC].max()
     done = progress(results.path)
     reached = "never" if done.first is None else f"after {done.first:.1f} s"
     stopped = results.counts.get(Outcome.STOPPED, 0)
@@ -41,7 +42,7 @@ def summary(results: tune.ResultGrid, seconds: float) -> str:
         [
             f"{len(results)} configurations in {seconds:.1f} s: {done.epochs} epochs, {stopped} stopped early",
             f"first at {METRIC} {digits.TARGET}: {reached}",
-            f"best: trial {best.trial_id}, {METRIC} {best.metrics[METRIC]:.4f}, {dict(best.config)}",
+            f"best: trial {best.trial_id}, {METRIC} {accuracy:.4f}, {dict(best.config)}",
             f"all of it: {results.path}",
         ]
     )

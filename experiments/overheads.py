@@ -37,7 +37,6 @@ from workloads import digits
 
 CONFIG: dict[str, Any] = {"lr": 0.1, "optimizer": "sgd", "momentum": 0.5, "width": 8, "batch_size": 32}
 SEED = 0
-NICENESS = 5  # what trials run at
 TENSORS_A_PARAMETER = 3  # itself, its gradient and its momentum
 
 
@@ -63,14 +62,17 @@ def stamped(config: Mapping[str, Any], data: digits.Data) -> Training:
 def sliced_trial(config: Mapping[str, Any], data: digits.Data) -> None:
     """Reports once, at its end, so that nothing but the optimiser's boundary can suspend it."""
     training = stamped(config, data)
-    cores = sorted(os.sched_getaffinity(0))
-    tune.report({"accuracy": 0.0, "cores": cores, "stamps": training.stamps, "history": training.history})
+    place = {"cores": sorted(os.sched_getaffinity(0)), "niceness": os.nice(0)}
+    tune.report({"accuracy": 0.0, "stamps": training.stamps, "history": training.history, "place": place})
 
 
 @dataclass(frozen=True, slots=True)
 class Sliced:
+    """The trials' trainings, and what to pin a bare process to and at which niceness, to have what they had."""
+
     trainings: dict[str, Training]
-    cores: list[int]
+    cores: Sequence[int]
+    niceness: int
 
 
 def sliced(trials: int, epochs: int, storage: str) -> Sliced:
@@ -90,23 +92,25 @@ def sliced(trials: int, epochs: int, storage: str) -> Sliced:
     if results.num_errors:
         raise RuntimeError(f"{results.num_errors} trials failed: {results.errors[0]}")
     trainings = {r.trial_id: Training(r.metrics["stamps"], r.metrics["history"]) for r in results}
-    return Sliced(trainings, results[0].metrics["cores"])
+    return Sliced(trainings, **results[0].metrics["place"])
 
 
-def bare(trials: Sequence[str], epochs: int, cores: Sequence[int]) -> dict[str, Training]:
+def bare(turns: Sliced, epochs: int) -> dict[str, Training]:
     """The same trainings, one after the other, in a process of their own."""
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context, initializer=_settle, initargs=(cores,)) as pool:
-        return pool.submit(_bare_loops, trials, epochs).result()
+    place = (turns.cores, turns.niceness)
+    with ProcessPoolExecutor(1, mp_context=context, initializer=_settle, initargs=place) as pool:
+        return pool.submit(bare_loops, list(turns.trainings), epochs).result()
 
 
-def _settle(cores: Sequence[int]) -> None:
+def _settle(cores: Sequence[int], niceness: int) -> None:
     os.sched_setaffinity(0, cores)
-    os.nice(NICENESS)
+    os.nice(niceness - os.nice(0))
     torch.set_num_threads(1)
 
 
-def _bare_loops(trials: Sequence[str], epochs: int) -> dict[str, Training]:
+def bare_loops(trials: Sequence[str], epochs: int) -> dict[str, Training]:
+    """Each with the random numbers of the trial of that name."""
     data = digits.load()
     trainings = {}
     for trial in trials:
@@ -132,19 +136,19 @@ class Run:
 
 
 def compare(trials: int, epochs: int, runs: int) -> list[Run]:
-    """Pairs of runs, in alternating order. The first sliced run warms up, and says which core the device is."""
+    """Pairs of runs, in alternating order. The first search warms up, and says which core the device is."""
     tune.init(devices=1)
     with tempfile.TemporaryDirectory() as storage:
-        cores = sliced(2, 1, storage).cores
-        names = [f"{number:05d}" for number in range(trials)]
+        turns = sliced(trials, 1, storage)
         pairs: list[Run] = []
         for number in range(runs):
-            first = bare(names, epochs, cores) if number % 2 == 0 else None
-            turns = sliced(trials, epochs, storage).trainings
-            alone = first or bare(names, epochs, cores)
+            alone = bare(turns, epochs) if number % 2 == 0 else {}
+            turns = sliced(trials, epochs, storage)
+            alone = alone or bare(turns, epochs)
             one_stream = [stamp for training in alone.values() for stamp in training.stamps]
-            identical = all(alone[name].history == turns[name].history for name in names)
-            pairs.append(Run(rate([one_stream]), rate([training.stamps for training in turns.values()]), identical))
+            identical = all(alone[trial].history == turns.trainings[trial].history for trial in alone)
+            in_turns = rate([training.stamps for training in turns.trainings.values()])
+            pairs.append(Run(rate([one_stream]), in_turns, identical))
     return pairs
 
 

@@ -5,8 +5,9 @@ is timed is `fit()` alone. Warm before it, on every side: Ray itself, the data i
 search of two trivial trials leaves behind (Ray Tune: idle worker processes; here: scheduler, agents and their workers).
 Not warm: torch in any worker or template. Each trial has one CPU and one torch thread, two run at a moment.
 
-Turned off, in Ray Tune's favour: the checkpoint that a class saves at its end, the TensorBoard, CSV and JSON files
-of every trial, its progress output, and the workers' output on this terminal. A configuration carries its own seed and so learns the same wherever it runs.
+Turned off, in Ray Tune's favour: the checkpoint that a class saves at its end, the TensorBoard, CSV and JSON files of
+every trial, its progress output, and the workers' output on this terminal. A configuration carries its own seed and so
+learns the same wherever it runs.
 """
 
 from __future__ import annotations
