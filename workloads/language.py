@@ -24,9 +24,9 @@ SPACE: dict[str, Any] = {
     "batch_size": tune.choice([8, 16, 32]),
 }
 
-_NOUNS = "river mountain lantern harbour garden window letter winter".split()
-_VERBS = "holds crosses follows forgets carries opens".split()
-_ADJECTIVES = "old silent narrow bright distant".split()
+_NOUNS = ["river", "mountain", "lantern", "harbour", "garden", "window", "letter", "winter"]
+_VERBS = ["holds", "crosses", "follows", "forgets", "carries", "opens"]
+_ADJECTIVES = ["old", "silent", "narrow", "bright", "distant"]
 
 
 @cache

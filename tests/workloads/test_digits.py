@@ -56,7 +56,9 @@ def test_training_reports_every_epoch_on_the_data_it_was_given(monkeypatch: pyte
     monkeypatch.setattr(digits.tune, "report", reported.append)
     monkeypatch.setattr(digits, "load", lambda: pytest.fail("the data was read though it was given"))
     torch.manual_seed(0)
-    data = digits.Data(torch.rand(64, 1, 8, 8), torch.zeros(64, dtype=torch.long), torch.rand(8, 1, 8, 8), torch.zeros(8))
+    data = digits.Data(
+        torch.rand(64, 1, 8, 8), torch.zeros(64, dtype=torch.long), torch.rand(8, 1, 8, 8), torch.zeros(8)
+    )
     digits.train(GOOD, data)
     assert len(reported) == 3
     assert reported[-1]["accuracy"] == 1.0
