@@ -42,11 +42,9 @@ def end_at_once(pid: int) -> None:
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:
+    """A trial leads a group of its own; it may be gone while what it started is still there."""
     with contextlib.suppress(ProcessLookupError):
-        if os.getpgid(pid) == pid:
-            os.killpg(pid, number)
-        else:  # it has not made its own group yet
-            os.kill(pid, number)
+        os.killpg(pid, number)
 
 
 def _tree(pid: int) -> list[int]:

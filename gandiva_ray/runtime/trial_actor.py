@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
 import subprocess
 import sys
@@ -35,7 +36,10 @@ class TrialActor:
     def _hold(self, arguments: TemplateArguments, started: threading.Event) -> None:
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "gandiva_ray.trial.template"], stdin=subprocess.PIPE, cwd=arguments.working_dir
+                [sys.executable, "-m", "gandiva_ray.trial.template"],
+                stdin=subprocess.PIPE,
+                cwd=arguments.working_dir if os.path.isdir(arguments.working_dir) else None,
+                env={**os.environ, "PYTHONHASHSEED": "0"},  # a set has the same order in every trial on every node
             )
             pipe: IO[bytes] | None = self._process.stdin
             assert pipe is not None

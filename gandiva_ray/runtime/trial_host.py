@@ -304,8 +304,11 @@ class TrialHost:
         trial = self._trials.get(hello["job"])
         if trial is None:
             raise ConnectionAbortedError(f"job {hello['job']} is over")
+        try:
+            trial.page = protocol.open_page(pid, hello["page"])
+        except FileNotFoundError as error:
+            raise ConnectionAbortedError(f"job {trial.job} ended as soon as it began") from error
         trial.pid, trial.writer, trial.closed = pid, writer, False
-        trial.page = protocol.open_page(pid, hello["page"])
         trial.page.until = protocol.NO_MILESTONE if trial.until is None else trial.until
         return (lambda m: self._hear_trial(trial, m)), (lambda: self._lose_trial(trial))
 
@@ -389,6 +392,7 @@ class TrialHost:
 
     def _lose_trial(self, trial: _Trial) -> None:
         trial.closed = True
+        processes.end_at_once(trial.pid)  # and what it started: it has nobody to end it where the template is gone
         if self._template(trial.payload.multi_job).writer is None:
             if trial.where is not _Where.OVER:
                 self._fail(trial, Outcome.LOST, "the template process of this search ended")
