@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gandiva_ray.core.model import Assignment, JobId, Outcome
+from gandiva_ray.core.model import Assignment, JobId, NodeId, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,10 @@ class Launch:
     until: int | None
     why: str
 
+    @property
+    def node(self) -> NodeId:
+        return self.assignment.node
+
 
 @dataclass(frozen=True, slots=True)
 class Assign:
@@ -26,13 +30,17 @@ class Assign:
     until: int | None
     why: str
 
+    @property
+    def node(self) -> NodeId:
+        return self.assignment.node
+
 
 @dataclass(frozen=True, slots=True)
 class Stop:
     """End the job at its next boundary. `node` is where its home is."""
 
     job: JobId
-    node: str
+    node: NodeId
     outcome: Outcome
     why: str
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import secrets
 import sys
@@ -13,11 +14,10 @@ from typing import Any
 
 import cloudpickle
 import ray
-from ray.actor import ActorHandle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from gandiva_ray.core.events import Event, JobPromoted, JobSubmitted, StopRequested, WeightChanged
-from gandiva_ray.core.model import JobId, JobSpec, NodeId, Outcome, TrialId
+from gandiva_ray.core.model import JobId, JobSpec, NodeId, TrialId
 from gandiva_ray.core.plan import Policy
 from gandiva_ray.core.search import (
     Action,
@@ -26,14 +26,12 @@ from gandiva_ray.core.search import (
     Promote,
     Reweigh,
     StopTrial,
-    TrialEnded,
     TrialEvent,
     TrialReported,
-    TrialStarted,
 )
 from gandiva_ray.policies import make_policy
+from gandiva_ray.runtime.actors import Actor, make_actor, make_detached
 from gandiva_ray.runtime.messages import NodeView, Payload, Settings, Updates
-from gandiva_ray.runtime.nodes import NAMESPACE
 from gandiva_ray.runtime.scheduler_actor import SchedulerActor
 from gandiva_ray.runtime.trial_actor import TrialActor
 from gandiva_ray.search_session import DeviceView
@@ -91,24 +89,20 @@ def open_search(name: str, trainable: bytes, path: Path, seed: int) -> SearchSes
 class SearchSession:
     """One search's line to the cluster. Not for several threads."""
 
-    def __init__(
-        self, scheduler: ActorHandle[SchedulerActor], multi_job: str, trainable: bytes, path: Path, seed: int
-    ) -> None:
+    def __init__(self, scheduler: Actor, multi_job: str, trainable: bytes, path: Path, seed: int) -> None:
         self._scheduler = scheduler
         self._multi_job = multi_job
         self._trainable = ray.put(trainable)
         self._path = path.absolute()
         self._seed = seed
         self._nodes: dict[NodeId, NodeView] = {}
-        self._actors: dict[NodeId, ActorHandle[TrialActor]] = {}
+        self._actors: dict[NodeId, Actor] = {}
         self._devices: dict[NodeId, list[DeviceView]] = {}
         self._polls: dict[ray.ObjectRef[Any], NodeId | None] = {}
-        self._updates: list[ray.ObjectRef[None]] = []
-        self._homes: dict[TrialId, NodeId] = {}
         self._costs: dict[TrialId, float] = {}
         self._costs_told = time.monotonic()
         self._closed = False
-        ray.get(scheduler.open.remote(multi_job))
+        _ask(scheduler.open.remote(multi_job))
         self._poll_scheduler(0, 0.0)
 
     @property
@@ -121,9 +115,7 @@ class SearchSession:
         payloads: dict[JobId, Payload] = {}
         for trial in trials:
             job = self._job(trial.trial)
-            spec = JobSpec(
-                job, self._multi_job, weight=trial.weight, exclusive=trial.exclusive, until=trial.until
-            )
+            spec = JobSpec(job, self._multi_job, weight=trial.weight, exclusive=trial.exclusive, until=trial.until)
             events.append(JobSubmitted(0.0, spec))
             config = cloudpickle.dumps(dict(trial.config))
             payloads[job] = Payload(self._multi_job, trial.trial, config, str(self._path / trial.trial), self._seed)
@@ -136,9 +128,8 @@ class SearchSession:
     def poll(self, timeout: float) -> list[TrialEvent]:
         """What happened since the last call; waits up to `timeout` seconds for something.
 
-        Raises RuntimeError where the cluster's scheduler is gone or refused an update.
+        Raises RuntimeError where the cluster's scheduler is gone.
         """
-        self._check_updates()
         ready, _ = ray.wait(list(self._polls), num_returns=1, timeout=timeout)
         if ready:  # others may have come meanwhile
             ready, _ = ray.wait(list(self._polls), num_returns=len(self._polls), timeout=0)
@@ -171,10 +162,7 @@ class SearchSession:
         self._polls[self._nodes[node].agent.take.remote(self._multi_job, confirmed, LONG_POLL)] = node
 
     def _hear_scheduler(self, ref: ray.ObjectRef[Any]) -> Sequence[TrialEvent]:
-        try:
-            batch, nodes = ray.get(ref)
-        except ray.exceptions.RayActorError as error:
-            raise RuntimeError("the cluster's scheduler died; the search cannot go on") from error
+        batch, nodes = _ask(ref)
         grown = sum(view.num_devices for view in nodes) != self.num_devices
         lost = set(self._nodes) - {view.node for view in nodes}
         self._nodes = {view.node: view for view in nodes}
@@ -201,32 +189,26 @@ class SearchSession:
 
     def _attach(self, view: NodeView) -> None:
         """A trial actor on the node, inside the group of one of its devices: the node is ours as long as that is."""
-        actor = (
-            ray.remote(TrialActor)
-            .options(
-                num_cpus=0,
-                num_gpus=0.001 if view.gpus else 0,
-                scheduling_strategy=PlacementGroupSchedulingStrategy(
-                    view.group, placement_group_capture_child_tasks=True
-                ),
-            )
-            .remote(view.address, self._multi_job, self._trainable, _sys_path(), os.getcwd())
+        actor = make_actor(
+            TrialActor,
+            view.address,
+            self._multi_job,
+            self._trainable,
+            _sys_path(),
+            os.getcwd(),
+            num_cpus=0,
+            num_gpus=0.001 if view.gpus else 0,
+            scheduling_strategy=PlacementGroupSchedulingStrategy(view.group, placement_group_capture_child_tasks=True),
         )
         self._actors[view.node] = actor
-        self._updates.append(self._scheduler.attach.remote(self._multi_job, view.node, actor))
+        _ask(self._scheduler.attach.remote(self._multi_job, view.node, actor))
 
     # --- updates
 
     def _update(self, updates: Updates) -> None:
+        """Waits for the answer: Ray may run two calls to the scheduler in another order than they were made in."""
         if updates.events:
-            self._updates.append(self._scheduler.update.remote(self._multi_job, updates))
-
-    def _check_updates(self) -> None:
-        done, self._updates = ray.wait(self._updates, num_returns=len(self._updates), timeout=0) if self._updates else ([], [])
-        try:
-            ray.get(done)
-        except ray.exceptions.RayError as error:
-            raise RuntimeError(f"the cluster's scheduler refused an update: {error}") from error
+            _ask(self._scheduler.update.remote(self._multi_job, updates))
 
     def _event(self, action: Action) -> Event:
         job = self._job(action.trial)
@@ -252,31 +234,34 @@ class SearchSession:
         return f"{self._multi_job}/{trial}"
 
 
+def _ask(answer: ray.ObjectRef[Any]) -> Any:
+    """The scheduler's answer. Raises RuntimeError where it is gone."""
+    try:
+        return ray.get(answer)
+    except ray.exceptions.RayActorError as error:
+        raise RuntimeError("the cluster's scheduler died; the search cannot go on") from error
+
+
 def _join_ray(address: str | None) -> None:
     global _started_ray
     if ray.is_initialized():
         return
     try:
-        ray.init(address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        ray.init(address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     except ConnectionError as error:
         raise ConnectionError(f"no Ray cluster answers at {address!r}: start one with `ray start --head`") from error
     _started_ray = True
 
 
-def _scheduler() -> ActorHandle[SchedulerActor]:
+def _scheduler() -> Actor:
     """The cluster's scheduler, made if there is none, under the settings of `init`."""
     for _ in range(20):
-        actor = (
-            ray.remote(SchedulerActor)
-            .options(
-                name="scheduler",
-                namespace=NAMESPACE,
-                lifetime="detached",
-                get_if_exists=True,
-                num_cpus=0,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(_head_node(), soft=False),
-            )
-            .remote(_settings, _journal or _new_journal())
+        actor = make_detached(
+            SchedulerActor,
+            _settings,
+            _journal or _new_journal(),
+            name="scheduler",
+            scheduling_strategy=NodeAffinitySchedulingStrategy(_head_node(), soft=False),
         )
         try:
             running, same = ray.get(actor.configure.remote(_settings))
@@ -293,7 +278,8 @@ def _scheduler() -> ActorHandle[SchedulerActor]:
 
 
 def _head_node() -> NodeId:
-    for node in ray.nodes():
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    for node in nodes:
         if node["Alive"] and "node:__internal_head__" in node["Resources"]:
             return str(node["NodeID"])
     raise RuntimeError("the Ray cluster has no live head node")

@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from ray.actor import ActorHandle
 from ray.util.placement_group import PlacementGroup
 
+from gandiva_ray.core.decisions import Decision
 from gandiva_ray.core.events import Event
 from gandiva_ray.core.model import JobId, MultiJobId, NodeId, TrialId
 from gandiva_ray.core.plan import Policy
 from gandiva_ray.core.search import TrialEvent
-
-if TYPE_CHECKING:
-    from gandiva_ray.runtime.node_agent import NodeAgent
+from gandiva_ray.runtime.actors import Actor
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +37,14 @@ class Payload:
     config: bytes
     path: str
     seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A decision on its way to its node; a Launch has its payload with it."""
+
+    decision: Decision
+    payload: Payload | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,7 @@ class Outbox:
         self._arrived.set()
 
     async def take(self, confirmed: int, timeout: float, gather: float = 0.005) -> Batch:
-        """What comes after the number `confirmed`: at once where there is something, else when there is or at `timeout`.
+        """What comes after the number `confirmed`: at once if there is something, else when there is, or at `timeout`.
 
         A first arrival waits `gather` seconds for company, so that a burst costs one call.
         """
@@ -92,7 +97,7 @@ class NodeView:
     """For drivers: a node with devices of ours, its agent, and the group in which a trial actor is to be made."""
 
     node: NodeId
-    agent: ActorHandle[NodeAgent]
+    agent: Actor
     address: str
     group: PlacementGroup
     gpus: bool

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import ray
-from ray.actor import ActorHandle
 
-from gandiva_ray.core.decisions import Decision
 from gandiva_ray.core.events import Event
-from gandiva_ray.core.model import JobId, MultiJobId, NodeId
+from gandiva_ray.core.model import MultiJobId, NodeId
+from gandiva_ray.runtime.actors import Actor
 from gandiva_ray.runtime.devices import Host, Inventory, find_nvml, gpu_free_bytes, this_host
-from gandiva_ray.runtime.messages import Batch, Payload
-from gandiva_ray.runtime.tasks import Tasks, crash_on_faults
+from gandiva_ray.runtime.messages import Batch, Order
+from gandiva_ray.runtime.tasks import Line, Tasks, crash_on_faults
 from gandiva_ray.runtime.trial_host import TrialHost
 from gandiva_ray.search_session import DeviceView
 
@@ -22,22 +21,21 @@ PROGRESS_PERIOD = 1.0
 
 
 class NodeAgent:
-    """Facts go to the scheduler in the order in which they happened, several in one call where they come in a burst."""
+    """An actor around a TrialHost. Facts go to the scheduler in the order in which they happened."""
 
-    def __init__(self, node: NodeId, scheduler: ActorHandle[object], quantum: float | None) -> None:
+    def __init__(self, node: NodeId, scheduler: Actor, quantum: float | None) -> None:
         self._node = node
         self._scheduler = scheduler
         self._quantum = quantum
-        self._facts: list[Event] = []
         self._host: TrialHost | None = None
         self._tasks = Tasks()
-        self._flushing = False
+        self._facts = Line(self._tasks, self._tell)
         self._nvml = find_nvml()
 
     async def start(self) -> tuple[str, Host]:
         """Listen for processes; returns the socket's address and what the machine has."""
         crash_on_faults()
-        self._host = TrialHost(self._node, self._notify, self._quantum, self._nvml)
+        self._host = TrialHost(self._node, self._facts.send, self._quantum, self._nvml)
         address = await self._host.start()
         self._tasks.keep(self._tell_progress())
         return address, this_host()
@@ -49,8 +47,9 @@ class NodeAgent:
         free = gpu_free_bytes(self._nvml, gpus) if gpus else None
         return this_host().free_bytes if free is None else free
 
-    async def carry_out(self, decisions: Sequence[Decision], payloads: Mapping[JobId, Payload]) -> None:
-        self._trials.carry_out(decisions, payloads)
+    async def carry_out(self, orders: Sequence[Order]) -> None:
+        for order in orders:
+            self._trials.carry_out(order.decision, order.payload)
 
     async def take(self, multi_job: MultiJobId, confirmed: int, timeout: float) -> tuple[Batch, list[DeviceView]]:
         """The driver's long poll: its trials' events, and what the devices do."""
@@ -77,21 +76,9 @@ class NodeAgent:
         assert self._host is not None, "start() comes first"
         return self._host
 
-    def _notify(self, facts: Sequence[Event]) -> None:
-        self._facts += facts
-        if not self._flushing:
-            self._flushing = True
-            self._tasks.keep(self._flush())
-
-    async def _flush(self) -> None:
-        """One call at a time, so that facts stay in order; what comes meanwhile goes with the next."""
-        try:
-            while self._facts:
-                facts, self._facts = self._facts, []
-                with contextlib.suppress(ray.exceptions.RayActorError):
-                    await self._scheduler.tell.remote(facts)  # type: ignore[attr-defined]
-        finally:
-            self._flushing = False
+    async def _tell(self, facts: Sequence[Event]) -> None:
+        with contextlib.suppress(ray.exceptions.RayActorError):
+            await self._scheduler.tell.remote(facts)
 
     async def _tell_progress(self) -> None:
         while True:

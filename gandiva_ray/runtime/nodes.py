@@ -8,19 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import ray
-from ray.actor import ActorHandle
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from gandiva_ray.core.decisions import Decision
 from gandiva_ray.core.events import NodeJoined, NodeLost
-from gandiva_ray.core.model import Device, JobId, MultiJobId, Node, NodeId
+from gandiva_ray.core.model import Device, MultiJobId, Node, NodeId
+from gandiva_ray.runtime.actors import Actor, make_detached
 from gandiva_ray.runtime.devices import Hardware, Host, deal_cores
-from gandiva_ray.runtime.messages import NodeView, Payload, Settings
+from gandiva_ray.runtime.messages import NodeView, Order, Settings
 from gandiva_ray.runtime.node_agent import NodeAgent
-from gandiva_ray.runtime.tasks import Tasks
-
-NAMESPACE = "gandiva"
+from gandiva_ray.runtime.tasks import Line, Tasks
 
 
 @dataclass(slots=True)
@@ -29,7 +26,9 @@ class _Held:
 
     id: NodeId
     gpus: bool
-    agent: ActorHandle[NodeAgent]
+    agent: Actor
+    orders: Line[Order]
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     address: str = ""
     host: Host | None = None
     cores: tuple[int, ...] = ()
@@ -59,15 +58,21 @@ class Nodes:
     def views(self) -> tuple[NodeView, ...]:
         """The nodes that have a device of ours."""
         return tuple(
-            NodeView(held.id, held.agent, held.address, held.groups[min(d.index for d in held.inventory)], held.gpus,
-                     len(held.inventory))
+            NodeView(
+                held.id,
+                held.agent,
+                held.address,
+                held.groups[min(d.index for d in held.inventory)],
+                held.gpus,
+                len(held.inventory),
+            )
             for held in self._held.values()
             if held.inventory
         )
 
-    def send(self, node: NodeId, orders: Sequence[Decision], payloads: Mapping[JobId, Payload]) -> None:
+    def send(self, node: NodeId, orders: Sequence[Order]) -> None:
         if (held := self._held.get(node)) is not None:
-            held.agent.carry_out.remote(orders, payloads)
+            held.orders.send(orders)
 
     async def forget(self, multi_job: MultiJobId) -> None:
         for held in list(self._held.values()):
@@ -87,19 +92,20 @@ class Nodes:
     # --- one node
 
     def _join(self, node: NodeId, resources: Mapping[str, float], gpus: bool) -> None:
-        agent = (
-            ray.remote(NodeAgent)
-            .options(
-                name=f"agent-{node}",
-                namespace=NAMESPACE,
-                lifetime="detached",
-                get_if_exists=True,
-                num_cpus=0,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
-            )
-            .remote(node, ray.get_runtime_context().current_actor, self._settings.quantum)
+        agent = make_detached(
+            NodeAgent,
+            node,
+            ray.get_runtime_context().current_actor,
+            self._settings.quantum,
+            name=f"agent-{node}",
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
         )
-        held = _Held(node, gpus, agent)
+
+        async def deliver(orders: Sequence[Order]) -> None:
+            with contextlib.suppress(ray.exceptions.RayActorError):
+                await agent.carry_out.remote(orders)
+
+        held = _Held(node, gpus, agent, Line(self._tasks, deliver))
         self._held[node] = held
         count = int(resources["GPU" if gpus else "CPU"])
         wanted = count if self._settings.devices is None else min(count, self._settings.devices)
@@ -130,15 +136,18 @@ class Nodes:
         try:
             await group.ready()
             hardware = Hardware(gpu=await _gpu_in(group)) if held.gpus else Hardware(cores=(held.cores[index],))
-            held.inventory[Device(held.id, index)] = hardware
-            free_bytes = await held.agent.set_inventory.remote(dict(held.inventory))
+            async with held.lock:  # the agent knows a device before the scheduler gives it to a job
+                inventory = {**held.inventory, Device(held.id, index): hardware}
+                free_bytes = await held.agent.set_inventory.remote(inventory)
+                held.inventory = inventory
         except ray.exceptions.RayError:
             return  # the node went; refresh() will see it
-        devices = tuple(sorted(held.inventory))
-        self._on_change(NodeJoined(0.0, Node(held.id, devices, free_bytes, rehomes=not held.gpus)))
+        if self._held.get(held.id) is held:
+            devices = tuple(sorted(held.inventory))
+            self._on_change(NodeJoined(0.0, Node(held.id, devices, free_bytes, rehomes=not held.gpus)))
 
     async def _watch_over(self, held: _Held) -> None:
-        """An agent that dies takes its trials with it; the next refresh() makes a new one if the node is still there."""
+        """An agent's death takes its trials; the next refresh() makes a new agent if the node is still there."""
         with contextlib.suppress(ray.exceptions.RayError):
             await held.agent.live.remote()
         if self._held.get(held.id) is held:

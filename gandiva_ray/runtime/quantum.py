@@ -14,7 +14,7 @@ class QuantumTuner:
     """The larger of one mini-batch and 100 times the cost of a switch, both measured as turns come and go.
 
     A switch costs what a device idles between two turns: the hop of "suspended" to the agent and that of "resume" to
-    the next trial. Agent's clock alone: from hearing that one turn ended to hearing that the next began is as many hops.
+    the next trial. On the agent's clock, from saying "resume" to hearing "resumed" is as many hops.
     """
 
     def __init__(self, fixed: float | None) -> None:

@@ -13,9 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import ray
-from ray.actor import ActorHandle
 
-from gandiva_ray.core.decisions import Decision
+from gandiva_ray.core.decisions import Decision, Launch
 from gandiva_ray.core.events import (
     Event,
     JobEnded,
@@ -31,7 +30,8 @@ from gandiva_ray.core.scheduler import Scheduler
 from gandiva_ray.core.search import TrialEnded
 from gandiva_ray.journal import Journal
 from gandiva_ray.policies import make_policy
-from gandiva_ray.runtime.messages import Batch, NodeView, Outbox, Payload, Settings, Updates
+from gandiva_ray.runtime.actors import Actor
+from gandiva_ray.runtime.messages import Batch, NodeView, Order, Outbox, Payload, Settings, Updates
 from gandiva_ray.runtime.nodes import Nodes
 from gandiva_ray.runtime.tasks import Tasks, crash_on_faults
 
@@ -78,7 +78,7 @@ class SchedulerActor:
     async def open(self, multi_job: MultiJobId) -> None:
         self._multi_jobs[multi_job] = _MultiJob(heard_at=time.monotonic())
 
-    async def attach(self, multi_job: MultiJobId, node: NodeId, trial_actor: ActorHandle[object]) -> None:
+    async def attach(self, multi_job: MultiJobId, node: NodeId, trial_actor: Actor) -> None:
         """The driver's trial actor on a node: while one lives, the driver does."""
         self._multi_jobs[multi_job].trial_actors.add(node)
         self._tasks.keep(self._watch_over(multi_job, node, trial_actor))
@@ -138,12 +138,12 @@ class SchedulerActor:
         self._arm(now)
 
     def _dispatch(self, decisions: Iterable[Decision]) -> None:
-        by_node: dict[NodeId, list[Decision]] = {}
+        by_node: dict[NodeId, list[Order]] = {}
         for decision in decisions:
-            by_node.setdefault(_node_of(decision), []).append(decision)
+            payload = self._payloads[decision.job] if isinstance(decision, Launch) else None
+            by_node.setdefault(decision.node, []).append(Order(decision, payload))
         for node, orders in by_node.items():
-            payloads = {o.job: self._payloads[o.job] for o in orders if o.job in self._payloads}
-            self._world.send(node, orders, payloads)
+            self._world.send(node, orders)
 
     def _at_stake(self, event: Event) -> Iterable[JobId]:
         """Jobs that the event may end."""
@@ -225,9 +225,9 @@ class SchedulerActor:
         self._journal.close()
         ray.kill(ray.get_runtime_context().current_actor)
 
-    async def _watch_over(self, multi_job: MultiJobId, node: NodeId, trial_actor: ActorHandle[object]) -> None:
+    async def _watch_over(self, multi_job: MultiJobId, node: NodeId, trial_actor: Actor) -> None:
         with contextlib.suppress(ray.exceptions.RayError):
-            await trial_actor.live.remote()  # type: ignore[attr-defined]
+            await trial_actor.live.remote()
         if (entry := self._multi_jobs.get(multi_job)) is not None:
             entry.trial_actors.discard(node)
 
@@ -238,7 +238,3 @@ class SchedulerActor:
     def _world(self) -> Nodes:
         assert self._nodes is not None, "configure() comes first"
         return self._nodes
-
-
-def _node_of(decision: Decision) -> NodeId:
-    return decision.node if hasattr(decision, "node") else decision.assignment.devices[0].node

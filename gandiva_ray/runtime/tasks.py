@@ -6,8 +6,10 @@ import asyncio
 import os
 import sys
 import traceback
-from collections.abc import Awaitable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
 
 
 def _reraise(task: asyncio.Future[Any]) -> None:
@@ -17,7 +19,7 @@ def _reraise(task: asyncio.Future[Any]) -> None:
 
 
 def crash_on_faults() -> None:
-    """Whatever escapes a callback or a kept task of this loop ends the process, with its traceback in the actor's log."""
+    """Whatever escapes a callback or a kept task of this loop ends the process, its traceback in the actor's log."""
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
@@ -46,3 +48,30 @@ class Tasks:
     def cancel(self) -> None:
         for task in list(self._tasks):
             task.cancel()
+
+
+class Line(Generic[T]):
+    """An ordered line to an actor: one delivery at a time, and what comes meanwhile goes with the next.
+
+    Ray may run the calls to an asyncio actor in another order than they were made in.
+    """
+
+    def __init__(self, tasks: Tasks, deliver: Callable[[list[T]], Awaitable[object]]) -> None:
+        self._tasks = tasks
+        self._deliver = deliver
+        self._waiting: list[T] = []
+        self._busy = False
+
+    def send(self, items: Iterable[T]) -> None:
+        self._waiting += items
+        if self._waiting and not self._busy:
+            self._busy = True
+            self._tasks.keep(self._flush())
+
+    async def _flush(self) -> None:
+        try:
+            while self._waiting:
+                items, self._waiting = self._waiting, []
+                await self._deliver(items)
+        finally:
+            self._busy = False

@@ -16,7 +16,7 @@ import secrets
 import signal
 import socket
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from gandiva_ray.core import slicer as turns
@@ -123,15 +123,16 @@ class TrialHost:
 
     # --- orders
 
-    def carry_out(self, decisions: Iterable[Decision], payloads: Mapping[JobId, Payload]) -> None:
-        for decision in decisions:
-            match decision:
-                case Launch():
-                    self._launch(decision, payloads[decision.job])
-                case Assign():
-                    self._assign(decision)
-                case Stop():
-                    self._stop(decision)
+    def carry_out(self, decision: Decision, payload: Payload | None = None) -> None:
+        """A Launch needs its payload."""
+        match decision:
+            case Launch():
+                assert payload is not None
+                self._launch(decision, payload)
+            case Assign():
+                self._assign(decision)
+            case Stop():
+                self._stop(decision)
 
     def _launch(self, order: Launch, payload: Payload) -> None:
         if order.job in self._trials:

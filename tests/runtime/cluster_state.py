@@ -7,7 +7,7 @@ from typing import Any
 import ray
 from ray.util import list_named_actors, placement_group_table
 
-from gandiva_ray.runtime.nodes import NAMESPACE
+from gandiva_ray.runtime.actors import NAMESPACE
 
 
 def scheduler_status() -> dict[str, Any]:

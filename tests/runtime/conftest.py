@@ -14,12 +14,11 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def embedded_ray(journal: Path) -> Iterator[None]:
+def embedded_ray(journal: Path) -> None:
     """A Ray of two CPUs that `init` starts, shared by the tests that follow each other; `shut_down_ray` ends it."""
     if not ray.is_initialized():
         os.environ.pop("RAY_ADDRESS", None)
         tune.init(devices=2, journal=journal)
-    yield
 
 
 @pytest.fixture(scope="session", autouse=True)

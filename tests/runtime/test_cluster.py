@@ -114,7 +114,7 @@ def test_jobs_of_a_lost_node_are_lost_and_the_others_go_on(make_cluster: MakeClu
             if step == 20 and os.environ.get("RAY_NODE_ID") == ray_node:
                 os.kill(int(os.environ["RAY_RAYLET_PID"]), signal.SIGKILL)
 
-    results = search(train, tmp_path, {}, num_samples=4, searcher=tune.SuccessiveHalving(max_t=60))
+    results = search(train, tmp_path, {}, num_samples=4, searcher=tune.SuccessiveHalving(max_t=60, grace_period=30))
     assert set(results.counts) <= {Outcome.COMPLETED, Outcome.STOPPED, Outcome.LOST}
     assert results.counts[Outcome.LOST] == 2
     assert results.counts[Outcome.COMPLETED] == 1

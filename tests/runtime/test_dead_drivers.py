@@ -23,7 +23,9 @@ from tests.runtime import trainables
 tune.Tuner(
     trainables.count,
     param_space={"x": tune.uniform(0, 1)},
-    tune_config=tune.TuneConfig(metric="value", mode="max", num_samples=6, searcher=tune.SuccessiveHalving(max_t=10**6)),
+    tune_config=tune.TuneConfig(
+        metric="value", mode="max", num_samples=6, searcher=tune.SuccessiveHalving(max_t=10**6)
+    ),
     run_config=tune.RunConfig(storage_path=sys.argv[1], verbose=0),
 ).fit()
 """

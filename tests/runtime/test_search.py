@@ -60,9 +60,7 @@ def test_a_trial_that_raises_is_kept_with_its_traceback_and_the_search_goes_on(t
 
 
 def test_the_target_ends_the_search(tmp_path: Path) -> None:
-    results = search(
-        trainables.count, tmp_path, num_samples=6, target=20, searcher=tune.SuccessiveHalving(max_t=10**6)
-    )
+    results = search(trainables.count, tmp_path, num_samples=6, target=20, searcher=tune.SuccessiveHalving(max_t=10**6))
     assert results.get_best_result().metrics["value"] >= 20
     assert "target" in results.stop_reason
     assert set(results.counts) <= {Outcome.COMPLETED, Outcome.STOPPED, Outcome.NEVER_STARTED}
@@ -91,7 +89,7 @@ def test_data_that_the_function_captured_is_shared_by_all_trials(tmp_path: Path)
     data = np.ones(50_000_000, dtype=np.uint8)
 
     def train(config: Mapping[str, Any]) -> None:
-        tune.report({"value": float(data[:: 4096].sum())})
+        tune.report({"value": float(data[::4096].sum())})
         tune.report({"value": psutil.Process().memory_full_info().uss / 2**20})
 
     results = search(train, tmp_path, num_samples=4)
@@ -158,8 +156,15 @@ def test_the_same_search_gives_the_same_results(tmp_path: Path) -> None:
             tune.report({"value": float(loss)})
 
     runs = [
-        search(train, tmp_path, {"lr": tune.loguniform(1e-4, 1)}, num_samples=4, mode="min", seed=5,
-               searcher=tune.SuccessiveHalving(max_t=3, reduction_factor=2))
+        search(
+            train,
+            tmp_path,
+            {"lr": tune.loguniform(1e-4, 1)},
+            num_samples=4,
+            mode="min",
+            seed=5,
+            searcher=tune.SuccessiveHalving(max_t=3, reduction_factor=2),
+        )
         for _ in range(2)
     ]
     first, second = ([(r.config, r.metrics["value"], r.outcome) for r in run] for run in runs)

@@ -44,21 +44,25 @@ class Bench:
     told: list[TrialEvent] = field(default_factory=list)
     confirmed: int = 0
 
-    def launch(self, *jobs: str, on: Device = ONE, until: int | None = None, weight: float = 1.0, **config: Any) -> None:
+    def launch(
+        self, *jobs: str, on: Device = ONE, until: int | None = None, weight: float = 1.0, **config: Any
+    ) -> None:
         for job in jobs:
             payload = Payload("search", job, pickle.dumps(config), str(self.folder / job), seed=0)
-            self.host.carry_out([Launch(job, Assignment((on,), weight), until, "test")], {job: payload})
+            self.host.carry_out(Launch(job, Assignment((on,), weight), until, "test"), payload)
 
     def assign(self, job: str, on: Device = ONE, until: int | None = None, weight: float = 1.0) -> None:
-        self.host.carry_out([Assign(job, Assignment((on,), weight), until, "test")], {})
+        self.host.carry_out(Assign(job, Assignment((on,), weight), until, "test"))
 
     def stop(self, job: str) -> None:
-        self.host.carry_out([Stop(job, "here", Outcome.STOPPED, "enough")], {})
+        self.host.carry_out(Stop(job, "here", Outcome.STOPPED, "enough"))
 
     async def until(self, true: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + PATIENCE
         while not true():
-            assert time.monotonic() < deadline, f"waited in vain until {what}; heard {self.told[-5:]}, {self.facts[-5:]}"
+            assert time.monotonic() < deadline, (
+                f"waited in vain until {what}; heard {self.told[-5:]}, {self.facts[-5:]}"
+            )
             batch = await self.host.take("search", self.confirmed, 0.05)
             self.confirmed = batch.last
             self.told += batch.events

@@ -1,4 +1,4 @@
-"""Training functions for the runtime's tests. They are imported by name in the trials, as a user's own module would be."""
+"""Training functions for the runtime's tests, imported by name in the trials, as a user's own module would be."""
 
 import os
 import time
