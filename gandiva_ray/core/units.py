@@ -51,6 +51,7 @@ class Unit:
     limit: Device
     jobs: dict[JobId, Member] = field(default_factory=dict)
     turn: OpenTurn | None = None
+    turn_ended_at: float = -math.inf
     order: int = 0
     weight: float = 0.0
     exclusive: bool = False
@@ -59,10 +60,10 @@ class Unit:
     paced_at: float = 0.0
     owed: float = 0.0
     due_since: float | None = None
+    is_gang: bool = field(init=False)
 
-    @property
-    def is_gang(self) -> bool:
-        return len(self.devices) > 1
+    def __post_init__(self) -> None:
+        self.is_gang = len(self.devices) > 1
 
     @property
     def wished_weight(self) -> float:
@@ -81,17 +82,17 @@ class Unit:
         if self.turn is not None and self.weight > 0:
             self.turn.weight = self.weight
 
-    def withdraw(self, seats: Mapping[Device, Seat]) -> None:
+    def withdraw(self, states: Mapping[Device, DeviceState]) -> None:
         """Compete no more. Where it was the last to, the clock stays at its virtual time."""
         self.runnable, self.due_since, self.pace = False, None, 0.0
         for device in self.devices:
-            seats[device].clock = self.served[device]
+            states[device].clock = self.served[device]
 
-    def forget(self, most: float, least: float, seats: Mapping[Device, Seat]) -> None:
+    def forget(self, most: float, least: float, states: Mapping[Device, DeviceState]) -> None:
         """Let it be owed at most `most` seconds of turns on any of its devices, and owe at most `least` of its pace."""
         self.owed = max(min(self.owed, most), -least)
         for device in self.devices:
-            self.served[device] = max(self.served[device], seats[device].clock - most / self.weight)
+            self.served[device] = max(self.served[device], states[device].clock - most / self.weight)
 
 
 @dataclass(eq=False, slots=True)
@@ -125,7 +126,7 @@ class OpenTurn:
 
 
 @dataclass(eq=False, slots=True)
-class Seat:
+class DeviceState:
     """A device: the units at home there (ordered sets), the open turn, and the clock of virtual time."""
 
     units: dict[Unit, None] = field(default_factory=dict)
@@ -147,7 +148,7 @@ class Seat:
 
 
 def exclusive_first(units: Iterable[Unit]) -> list[Unit]:
-    """Of these exclusive units, those that get all their devices: the ones with a turn before others, then by arrival."""
+    """Of exclusive units, those that get all their devices: the ones with a turn before others, then by arrival."""
     first: list[Unit] = []
     taken: set[Device] = set()
     for unit in sorted(units, key=lambda unit: (unit.turn is None or unit.turn.asked, unit.order)):
