@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import ray
 
@@ -20,7 +23,6 @@ from gandiva_ray.core.events import (
     JobEnded,
     JobFailed,
     JobSubmitted,
-    NodeJoined,
     NodeLost,
     StopRequested,
     TimerFired,
@@ -54,7 +56,7 @@ class _MultiJob:
 class SchedulerActor:
     def __init__(self, settings: Settings, journal: str) -> None:
         self._settings = settings
-        self._journal_path = journal
+        self._journal_path = Path(journal).expanduser()
         self._journal: Journal | None = None
         self._payloads: dict[JobId, Payload] = {}
         self._multi_jobs: dict[MultiJobId, _MultiJob] = {}
@@ -114,7 +116,7 @@ class SchedulerActor:
         """For people and tests: settings, where the journal is, the nodes, multi-jobs with their unfinished jobs."""
         return {
             "settings": self._settings,
-            "journal": self._journal_path,
+            "journal": str(self._journal_path),
             "nodes": self._world.views(),
             "multi_jobs": {name: len(entry.open_jobs) for name, entry in self._multi_jobs.items()},
         }
@@ -183,8 +185,9 @@ class SchedulerActor:
 
     def _start(self) -> None:
         crash_on_faults()
+        self._journal_path.parent.mkdir(parents=True, exist_ok=True)
         self._journal = Journal.create(self._journal_path, self._header())
-        self._nodes = Nodes(self._settings, self._handle_node)
+        self._nodes = Nodes(self._settings, self._handle)
         self._tasks.keep(self._look_after())
 
     async def _change(self, settings: Settings) -> None:
@@ -194,15 +197,14 @@ class SchedulerActor:
         self._journal.close()
         self._settings = settings
         self._core = Scheduler(make_policy(settings.policy))
-        self._journal_path = f"{self._journal_path}.{int(time.time())}"
+        self._journal_path = self._journal_path.with_stem(f"{self._journal_path.stem}-{int(time.time())}")
         self._journal = Journal.create(self._journal_path, self._header())
-        self._nodes = Nodes(settings, self._handle_node)
+        self._nodes = Nodes(settings, self._handle)
 
-    def _header(self) -> dict[str, str]:
-        return {"policy": repr(make_policy(self._settings.policy)), "ray": ray.__version__}
-
-    def _handle_node(self, event: NodeJoined | NodeLost) -> None:
-        self._handle(event)
+    def _header(self) -> dict[str, Any]:
+        """What it takes to replay the journal."""
+        policy: Any = self._core.policy
+        return {"policy": type(policy).__name__, "knobs": dataclasses.asdict(policy), "ray": ray.__version__}
 
     async def _look_after(self) -> None:
         """Once a second: nodes that came and went, drivers that died, and whether anybody still needs this."""

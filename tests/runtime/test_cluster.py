@@ -103,7 +103,7 @@ def test_jobs_of_a_lost_node_are_lost_and_the_others_go_on(make_cluster: MakeClu
     doomed = cluster.add_node(num_cpus=1)
     tune.init()
     eventually(lambda: num_devices() == 2, 30, "both nodes' devices are there")
-    ray_node = doomed.node_id
+    (raylet,) = [info.process.pid for info in doomed.all_processes["raylet"]]
 
     def train(config: dict[str, Any]) -> None:
         import signal
@@ -111,8 +111,8 @@ def test_jobs_of_a_lost_node_are_lost_and_the_others_go_on(make_cluster: MakeClu
         for step in range(1, 100):
             trainables.burn(0.02)
             tune.report({"value": float(step)})
-            if step == 20 and os.environ.get("RAY_NODE_ID") == ray_node:
-                os.kill(int(os.environ["RAY_RAYLET_PID"]), signal.SIGKILL)
+            if step == 20 and os.environ["RAY_RAYLET_PID"] == str(raylet):
+                os.kill(raylet, signal.SIGKILL)
 
     results = search(train, tmp_path, {}, num_samples=4, searcher=tune.SuccessiveHalving(max_t=60, grace_period=30))
     assert set(results.counts) <= {Outcome.COMPLETED, Outcome.STOPPED, Outcome.LOST}

@@ -31,7 +31,7 @@ def tell_where(config: Config) -> None:
             "value": 1.0,
             "cores": sorted(os.sched_getaffinity(0)),
             "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
-            "node": os.environ.get("RAY_NODE_ID", ""),
+            "node": os.environ["RAY_RAYLET_PID"],
             "pid": os.getpid(),
         }
     )
