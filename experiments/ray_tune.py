@@ -216,7 +216,7 @@ def measure(side: str, order: int, samples: int) -> Search:
     if order:
         random.Random(order).shuffle(configs)
     with tempfile.TemporaryDirectory() as storage:
-        ray.init(num_cpus=CPUS, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init("local", num_cpus=CPUS, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         try:
             return SIDES[side](side, configs, order, storage)
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,8 @@ PACKAGES = ("gandiva_ray", "searchers", "workloads", "experiments")
 
 def lint(folder: Path) -> subprocess.CompletedProcess[str]:
     code = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
-    return subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+    wide = {**os.environ, "COLUMNS": "200"}  # or the names of contracts are wrapped
+    return subprocess.run([sys.executable, "-c", code], cwd=folder, env=wide, capture_output=True, text=True)
 
 
 def test_every_contract_on_imports_is_kept() -> None:
