@@ -79,7 +79,7 @@ def _connect(birth: Birth) -> session.Session:
 def _train(birth: Birth, own: session.Session) -> None:
     _settle(birth.launch, birth.arguments.working_dir)
     trainable = birth.load()
-    _seed(birth.launch.seed, birth.launch.trial)
+    seed_everything(birth.launch.seed, birth.launch.trial)
     config = pickle.loads(base64.b64decode(birth.launch.config))
     own.wait_for_first_turn()
     session.begin(own)
@@ -125,7 +125,7 @@ def _redirect(path: str) -> None:
             stream.reconfigure(line_buffering=True, errors="backslashreplace")
 
 
-def _seed(seed: int, trial: str) -> None:
+def seed_everything(seed: int, trial: str) -> None:
     """Every trial draws its own numbers, and the same ones in every run."""
     import numpy
     import torch

@@ -20,11 +20,13 @@ DRIVER = """
 import sys
 import gandiva_ray as tune
 from tests.runtime import trainables
+
+# Time-sliced, all of them for as long as it takes: the first rung is far away.
 tune.Tuner(
     trainables.count,
     param_space={"x": tune.uniform(0, 1)},
     tune_config=tune.TuneConfig(
-        metric="value", mode="max", num_samples=6, searcher=tune.SuccessiveHalving(max_t=10**6)
+        metric="value", mode="max", num_samples=6, searcher=tune.ASHA(max_t=10**6, grace_period=10**5)
     ),
     run_config=tune.RunConfig(storage_path=sys.argv[1], verbose=0),
 ).fit()
