@@ -104,7 +104,8 @@ def test_jobs_of_a_lost_node_are_lost_and_the_others_go_on(make_cluster: MakeClu
     doomed = cluster.add_node(num_cpus=1)
     tune.init()
     eventually(lambda: num_devices() == 2, 30, "both nodes' devices are there")
-    (raylet,) = [info.process.pid for info in doomed.all_processes["raylet"]]
+    (process,) = [info.process for info in doomed.all_processes["raylet"]]
+    raylet = process.pid
 
     def train(config: dict[str, Any]) -> None:
         import signal
@@ -118,6 +119,7 @@ def test_jobs_of_a_lost_node_are_lost_and_the_others_go_on(make_cluster: MakeClu
 
     results = search(train, tmp_path, {}, num_samples=4, searcher=tune.SuccessiveHalving(max_t=60, grace_period=30))
     assert results.counts == {Outcome.LOST: 2, Outcome.STOPPED: 1, Outcome.COMPLETED: 1}
+    process.wait()  # Ray's workers end themselves once their raylet is gone, and a zombie is not
     lost = [result for result in results if result.outcome is Outcome.LOST]
     eventually(lambda: not any(psutil.pid_exists(r.metrics["pid"]) for r in lost), 30, "its trials are gone")
     eventually(lambda: len(our_groups()) == 1, 30, "its placement group is removed")
