@@ -43,17 +43,26 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 
 
 NUMBERS = st.floats(allow_nan=False)
+WEIGHTS = st.floats(min_value=0.0, allow_nan=False, allow_infinity=False)
+
+
+def _node(name: str, devices: set[int], free_bytes: int, rehomes: bool) -> Node:
+    return Node(name, tuple(Device(name, index) for index in devices), free_bytes, rehomes)
 
 
 def any_of(hint: typing.Any) -> st.SearchStrategy[typing.Any]:
-    """Values of a type; like st.from_type, but without nan, which equals nothing, and with legal assignments."""
+    """Values of a type; like st.from_type, but without nan, which equals nothing, and with legal values."""
     if hint is float:
         return NUMBERS
     if hint is Assignment:
         devices = st.lists(any_of(Device), min_size=1, unique=True).map(tuple)
-        return st.builds(
-            Assignment, devices, st.floats(min_value=0.0, allow_nan=False), st.booleans(), any_of(str | None)
-        )
+        return st.builds(Assignment, devices, WEIGHTS, st.booleans(), any_of(str | None))
+    if hint is JobSpec:
+        until = st.none() | st.integers()
+        return st.builds(JobSpec, st.text(), st.text(), st.integers(min_value=1), WEIGHTS, st.booleans(), until)
+    if hint is Node:
+        own = st.sets(st.integers(), max_size=3)
+        return st.builds(_node, st.text(), own, st.integers(), st.booleans())
     if dataclasses.is_dataclass(hint):
         return st.builds(hint, **{name: any_of(part) for name, part in typing.get_type_hints(hint).items()})
     if isinstance(hint, types.UnionType):
