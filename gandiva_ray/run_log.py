@@ -21,6 +21,7 @@ from gandiva_ray.core.search import (
     Create,
     Promote,
     Reweigh,
+    SearchStarved,
     StopTrial,
     TrialEnded,
     TrialEvent,
@@ -85,6 +86,8 @@ def line_of(fact: TrialEvent | TimeUp | Effect) -> Line:
             return {"what": "report", "trial": trial, **line}
         case TrialEnded(trial, outcome, reason, error):
             return {"what": "ended", "trial": trial, "outcome": outcome.value, "reason": reason, "error": error}
+        case SearchStarved(reason):
+            return {"what": "starved", "reason": reason}
         case CapacityChanged(devices, step_costs):
             return {"what": "capacity", "devices": devices, "step_costs": dict(step_costs)}
         case TimeUp(reason):

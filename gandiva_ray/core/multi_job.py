@@ -20,6 +20,7 @@ from gandiva_ray.core.search import (
     Problem,
     Promote,
     Reweigh,
+    SearchStarved,
     StopTrial,
     TrialEnded,
     TrialEvent,
@@ -109,6 +110,7 @@ class MultiJob:
         self._promoted: dict[TrialId, None] = {}  # parked ones that may go on as soon as there is room
         self._in_state: Counter[TrialState] = Counter()
         self._ended_as: Counter[Outcome] = Counter()
+        self._starved = ""
         self._measured = False  # whether any report held the metric
         self._mistaken = 0  # trials whose report lacked it
 
@@ -119,9 +121,11 @@ class MultiJob:
 
     @property
     def stuck(self) -> str:
-        """Why nothing can happen any more, the search not being done: a searcher's fault. Empty while something can."""
-        if self.done or self._active or self._in_state[TrialState.STOPPING]:
+        """Why nothing can happen any more, the search not being done. Empty while something can."""
+        if self.done or self._in_state[TrialState.RUNNING] or self._in_state[TrialState.STOPPING]:
             return ""
+        if self._in_state[TrialState.WAITING]:
+            return self._starved
         return (
             f"no trial runs and the searcher {self._name} waits: it suggests none, and neither promotes nor stops "
             f"any of the {self._in_state[TrialState.PARKED]} that are parked"
@@ -154,12 +158,20 @@ class MultiJob:
                 return self._ended(event)
             case CapacityChanged(devices, step_costs):
                 return [] if self.ending else self._act(self._searcher.capacity(devices, step_costs))
+            case SearchStarved(reason):
+                waiting, parked = self._in_state[TrialState.WAITING], self._in_state[TrialState.PARKED]
+                self._starved = (
+                    f"{waiting} trials wait ({reason}) for the {parked} that are parked, and those wait for them: "
+                    "use fewer trials at once, smaller ones, or a searcher without rungs that all must reach"
+                )
+                return []
             case TimeUp(reason):
                 return self._end(reason, _cut)
 
     def _started(self, event: TrialStarted) -> list[Effect]:
         record = self.trials[event.trial]
         record.node, record.path = event.node, event.path
+        self._starved = ""
         if record.state is TrialState.WAITING:
             self._move(record, TrialState.RUNNING)
         return []

@@ -152,4 +152,11 @@ class CapacityChanged:
     step_costs: Mapping[TrialId, float]
 
 
-TrialEvent = TrialStarted | TrialReported | TrialEnded | CapacityChanged
+@dataclass(frozen=True, slots=True)
+class SearchStarved:
+    """Trials wait, and nothing that runs on the cluster will change that. `reason` says what they wait for."""
+
+    reason: str
+
+
+TrialEvent = TrialStarted | TrialReported | TrialEnded | CapacityChanged | SearchStarved

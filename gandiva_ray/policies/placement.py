@@ -12,6 +12,7 @@ from gandiva_ray.core.state import ClusterView
 RESIDENT_SHARE = 0.8
 """The part of a node's free memory that resident jobs may fill."""
 RESIDENTS_PER_DEVICE = 256
+"""Parked jobs fill memory, but no such place: a search may wait for the jobs that come after them."""
 ASSUMED_PRIVATE_BYTES = 64 * 2**20
 """The size of a job where none has been measured."""
 
@@ -166,10 +167,11 @@ class NodeLayout:
         return math.fsum(weight for other, weight in self._weights[device].items() if other != job.id)
 
     def _move(self, job: Job, devices: Devices) -> None:
-        for device in self.homes.get(job.id, ()):
-            self._residents[device] -= 1
-        for device in devices:
-            self._residents[device] += 1
+        if job.status is not Status.PARKED:
+            for device in self.homes.get(job.id, ()):
+                self._residents[device] -= 1
+            for device in devices:
+                self._residents[device] += 1
         self.homes[job.id] = devices
 
 

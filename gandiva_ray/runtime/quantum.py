@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
+from statistics import median
+
 from gandiva_ray.core.model import JobId
 
 SWITCHES_PER_QUANTUM = 100.0
 SHORTEST, LONGEST = 0.02, 60.0
 # A change smaller than this is noise of the measurement, and not worth new timers.
 NOTICEABLE = 0.2
+# Medians over so many turns follow a load that changes, and are not led astray by the crowd at the start of a search.
+REMEMBERED, ENOUGH = 31, 5
 
 
 class QuantumTuner:
@@ -20,8 +25,8 @@ class QuantumTuner:
     def __init__(self, fixed: float | None) -> None:
         self.quantum = fixed if fixed is not None else 0.1
         self._fixed = fixed is not None
-        self._switch = _Average()
-        self._mini_batch = _Average()
+        self._switches: deque[float] = deque(maxlen=REMEMBERED)
+        self._mini_batches: deque[float] = deque(maxlen=REMEMBERED)
         self._asked: dict[JobId, float] = {}
         self._begun: dict[JobId, tuple[float, int]] = {}
 
@@ -33,13 +38,13 @@ class QuantumTuner:
     def turn_began(self, job: JobId, now: float) -> None:
         """The trial says that it goes on."""
         if (asked := self._asked.pop(job, None)) is not None:
-            self._switch.add(now - asked)
+            self._switches.append(now - asked)
 
     def turn_ended(self, job: JobId, now: float, boundaries: int) -> None:
         if (begun := self._begun.pop(job, None)) is not None:
             since, before = begun
             if boundaries > before:
-                self._mini_batch.add((now - since) / (boundaries - before))
+                self._mini_batches.append((now - since) / (boundaries - before))
 
     def forget(self, job: JobId) -> None:
         self._asked.pop(job, None)
@@ -47,23 +52,12 @@ class QuantumTuner:
 
     def tune(self) -> bool:
         """Whether `quantum` changed."""
-        if self._fixed:
+        if self._fixed or len(self._switches) < ENOUGH:
             return False
-        wanted = max(self._mini_batch.value, SWITCHES_PER_QUANTUM * self._switch.value)
+        mini_batch = median(self._mini_batches) if self._mini_batches else 0.0
+        wanted = max(mini_batch, SWITCHES_PER_QUANTUM * median(self._switches))
         wanted = min(max(wanted, SHORTEST), LONGEST)
         if abs(wanted - self.quantum) < NOTICEABLE * self.quantum:
             return False
         self.quantum = wanted
         return True
-
-
-class _Average:
-    """Exponentially weighted, so that it follows a load that changes."""
-
-    def __init__(self) -> None:
-        self.value = 0.0
-        self._first = True
-
-    def add(self, sample: float) -> None:
-        self.value = sample if self._first else 0.9 * self.value + 0.1 * sample
-        self._first = False

@@ -29,7 +29,7 @@ from gandiva_ray.core.events import (
 )
 from gandiva_ray.core.model import JobId, MultiJobId, NodeId, Outcome, Status
 from gandiva_ray.core.scheduler import Scheduler
-from gandiva_ray.core.search import TrialEnded
+from gandiva_ray.core.search import SearchStarved, TrialEnded
 from gandiva_ray.journal import Journal
 from gandiva_ray.policies import make_policy
 from gandiva_ray.runtime.actors import Actor
@@ -42,6 +42,8 @@ NODE_PERIOD = 1.0
 DRIVER_SILENCE = 4.0
 IDLE_PERIOD = 10.0
 CLOSE_LIMIT = 15.0
+# Longer than it takes to learn a trial's size, or a driver to answer a rung.
+STARVED_AFTER = 5.0
 
 
 @dataclass(slots=True)
@@ -61,6 +63,7 @@ class SchedulerActor:
         self._payloads: dict[JobId, Payload] = {}
         self._multi_jobs: dict[MultiJobId, _MultiJob] = {}
         self._idle_since = time.monotonic()
+        self._still_since = time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
         self._tasks = Tasks()
         self._nodes: Nodes | None = None
@@ -215,11 +218,23 @@ class SchedulerActor:
                 if not entry.trial_actors and now - entry.heard_at > DRIVER_SILENCE:
                     self._stop_all(entry, Outcome.LOST, "its driver died")
                     self._tasks.keep(self.close(multi_job))
+            self._look_for_starved(now)
             if self._multi_jobs:
                 self._idle_since = now
             elif now - self._idle_since > IDLE_PERIOD:
                 await self._leave()
             await asyncio.sleep(NODE_PERIOD)
+
+    def _look_for_starved(self, now: float) -> None:
+        """Parked jobs may wait for queued ones of their search, and those for the memory that the parked fill."""
+        state = self._core.state
+        if not state.placed or any(job.wants_turns or job.stopping for job in state.placed):
+            self._still_since = now
+        elif now - self._still_since > STARVED_AFTER:
+            for multi_job, job in {job.spec.multi_job: job for job in reversed(state.queued)}.items():
+                reason = self._core.plan.why.get(job.id, "behind others")
+                self._multi_jobs[multi_job].outbox.put(SearchStarved(reason))
+            self._still_since = now
 
     async def _leave(self) -> None:
         await self._world.remove()

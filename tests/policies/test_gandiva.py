@@ -471,3 +471,13 @@ def test_a_node_that_grows_takes_more():
     event: NodeJoined = joined(devices=2)
     scheduler.handle(event)
     assert scheduler.state.jobs["pair"].status is Status.LAUNCHING
+
+
+def test_parked_jobs_leave_their_place_to_those_that_their_search_waits_for():
+    scheduler = Scheduler(Gandiva())
+    scheduler.handle(joined(), *(submitted(f"{n:03d}", until=1) for n in range(600)))
+    assert len(queued(scheduler)) == 600 - 512
+    start_all(scheduler)
+    launched = [job.id for job in scheduler.state.placed]
+    scheduler.handle(*(JobParked(1.0, job, 1) for job in launched))
+    assert queued(scheduler) == []

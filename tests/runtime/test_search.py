@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 import ray
 
 import gandiva_ray as tune
-from gandiva_ray.core.model import Outcome
+from gandiva_ray.core.model import Assignment, Outcome
+from gandiva_ray.core.plan import Plan
+from gandiva_ray.core.state import ClusterView
 from tests.runtime import trainables
 from tests.runtime.cluster_state import scheduler_status
 
@@ -187,3 +190,24 @@ def test_a_busy_scheduler_keeps_its_policy_and_an_idle_one_changes(tmp_path: Pat
     assert search(trainables.count, tmp_path, {"steps": 3}, num_samples=3).counts == {Outcome.COMPLETED: 3}
     tune.init(policy=running.policy, devices=2)
     assert scheduler_status()["settings"].policy == "gandiva"
+
+
+@dataclass(frozen=True, slots=True)
+class RoomForTwo:
+    """Two jobs fill the memory."""
+
+    def plan(self, state: ClusterView) -> Plan:
+        device = next((device for node in state.nodes.values() for device in node.devices), None)
+        launched = state.queued[: 2 - len(state.placed)] if device is not None else ()
+        waiting = {job.id: "is next, and waits for memory" for job in state.queued if job not in launched}
+        return Plan({job.id: Assignment((device,)) for job in launched if device is not None}, why=waiting)
+
+
+def test_a_rung_that_memory_cannot_hold_ends_the_search_with_the_reason(tmp_path: Path) -> None:
+    tune.init(policy=RoomForTwo(), devices=2)
+    try:
+        results = search(trainables.count, tmp_path, num_samples=4, searcher=tune.SuccessiveHalving(max_t=9))
+    finally:
+        tune.init(devices=2)
+    assert results.counts == {Outcome.CUT: 2, Outcome.NEVER_STARTED: 2}
+    assert results.stop_reason.startswith("2 trials wait (is next, and waits for memory) for the 2 that are parked")
