@@ -74,6 +74,9 @@ class Progress(Protocol):
     def failed(self, trial: TrialId, reason: str) -> None:
         """A trial failed or was lost."""
 
+    def note(self, text: str) -> None:
+        """Something that the user should know of."""
+
     def close(self) -> None:
         """The search is over, or was broken off; may be called again."""
 
@@ -98,6 +101,8 @@ class Silence:
     def update(self, take: Callable[[], Snapshot]) -> None: ...
 
     def failed(self, trial: TrialId, reason: str) -> None: ...
+
+    def note(self, text: str) -> None: ...
 
     def close(self) -> None: ...
 
@@ -133,6 +138,9 @@ class Lines:
     def failed(self, trial: TrialId, reason: str) -> None:
         self._print(_failure(trial, reason))
 
+    def note(self, text: str) -> None:
+        self._print(Text(text))
+
     def close(self) -> None: ...
 
     def finish(self, results: ResultGrid, elapsed: float) -> None:
@@ -165,6 +173,9 @@ class LivePanel:
 
     def failed(self, trial: TrialId, reason: str) -> None:
         self._console.print(_failure(trial, reason), soft_wrap=True)
+
+    def note(self, text: str) -> None:
+        self._console.print(Text(text, style="yellow"), soft_wrap=True)
 
     def close(self) -> None:
         self._live.stop()

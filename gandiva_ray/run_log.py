@@ -19,6 +19,7 @@ from gandiva_ray.core.multi_job import Effect, TimeUp
 from gandiva_ray.core.search import (
     CapacityChanged,
     Create,
+    Noticed,
     Promote,
     Reweigh,
     SearchStarved,
@@ -86,6 +87,8 @@ def line_of(fact: TrialEvent | TimeUp | Effect) -> Line:
             return {"what": "report", "trial": trial, **line}
         case TrialEnded(trial, outcome, reason, error):
             return {"what": "ended", "trial": trial, "outcome": outcome.value, "reason": reason, "error": error}
+        case Noticed(text):
+            return {"what": "noticed", "text": text}
         case SearchStarved(reason):
             return {"what": "starved", "reason": reason}
         case CapacityChanged(devices, step_costs):

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from gandiva_ray.core.model import Outcome, TrialId
 from gandiva_ray.core.multi_job import MultiJob, TimeUp
-from gandiva_ray.core.search import CapacityChanged, Create, StopTrial, TrialEnded, TrialEvent, TrialReported
+from gandiva_ray.core.search import CapacityChanged, Create, Noticed, StopTrial, TrialEnded, TrialEvent, TrialReported
 from gandiva_ray.interrupt import Interrupt, catch_interrupt
 from gandiva_ray.progress import Best, Progress, Snapshot
 from gandiva_ray.results import flatten
@@ -39,6 +39,7 @@ class SearchLoop:
         self._time_budget = math.inf if time_budget is None else time_budget
         self._give_up_at = math.inf
         self._stops: dict[TrialId, StopTrial] = {}  # ordered, and not obeyed yet
+        self._noticed: set[str] = set()
         self._reports = 0
 
     def run(self) -> bool:
@@ -102,6 +103,9 @@ class SearchLoop:
         match event:
             case TrialReported():
                 self._reports += 1
+            case Noticed(text) if text not in self._noticed:  # several nodes may have the same to say
+                self._noticed.add(text)
+                self._progress.note(text)
             case TrialEnded(trial, outcome, reason):
                 self._stops.pop(trial, None)
                 if outcome in (Outcome.FAILED, Outcome.LOST):

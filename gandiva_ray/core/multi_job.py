@@ -17,6 +17,7 @@ from gandiva_ray.core.search import (
     CapacityChanged,
     Config,
     Create,
+    Noticed,
     Problem,
     Promote,
     Reweigh,
@@ -158,6 +159,8 @@ class MultiJob:
                 return self._ended(event)
             case CapacityChanged(devices, step_costs):
                 return [] if self.ending else self._act(self._searcher.capacity(devices, step_costs))
+            case Noticed():
+                return []
             case SearchStarved(reason):
                 waiting, parked = self._in_state[TrialState.WAITING], self._in_state[TrialState.PARKED]
                 self._starved = (

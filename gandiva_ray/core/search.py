@@ -159,4 +159,11 @@ class SearchStarved:
     reason: str
 
 
-TrialEvent = TrialStarted | TrialReported | TrialEnded | CapacityChanged | SearchStarved
+@dataclass(frozen=True, slots=True)
+class Noticed:
+    """Something that the user should know of, and that changes nothing."""
+
+    text: str
+
+
+TrialEvent = TrialStarted | TrialReported | TrialEnded | CapacityChanged | SearchStarved | Noticed

@@ -9,6 +9,7 @@ import secrets
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +142,11 @@ class SearchSession:
 
     def devices(self) -> list[DeviceView]:
         """What the devices of the cluster were doing a moment ago."""
-        return [view for views in self._devices.values() for view in views]
+        if len(self._devices) == 1:
+            return [view for views in self._devices.values() for view in views]
+        return [
+            replace(view, name=f"{node[:6]} {view.name}") for node, views in self._devices.items() for view in views
+        ]
 
     def close(self) -> None:
         """End what is left of the search and wait until it is gone."""

@@ -22,10 +22,15 @@ CUDA_CONTEXT_BYTES = 512 * 1024**2
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What a device is on its node: CPU cores to pin to, or the GPU's id for CUDA_VISIBLE_DEVICES."""
+    """What a device, or a gang of them, is: CPU cores to pin to, or ids of GPUs for CUDA_VISIBLE_DEVICES."""
 
     cores: tuple[int, ...] = ()
-    gpu: str | None = None
+    gpus: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """For people: "cpu 3", "gpu 0"."""
+        return f"gpu {','.join(self.gpus)}" if self.gpus else f"cpu {','.join(map(str, self.cores))}"
 
 
 @dataclass(frozen=True, slots=True)

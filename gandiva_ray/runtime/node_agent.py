@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
+import psutil
 import ray
 
 from gandiva_ray.core.events import Event
@@ -43,7 +44,7 @@ class NodeAgent:
     async def set_inventory(self, inventory: Inventory) -> int:
         """The devices that are ours; returns the bytes that trials may fill."""
         self._trials.set_inventory(inventory)
-        gpus = [hardware.gpu for hardware in inventory.values() if hardware.gpu is not None]
+        gpus = [gpu for hardware in inventory.values() for gpu in hardware.gpus]
         free = gpu_free_bytes(self._nvml, gpus) if gpus else None
         return this_host().free_bytes if free is None else free
 
@@ -69,7 +70,7 @@ class NodeAgent:
 
     async def stop(self) -> None:
         self._tasks.cancel()
-        await self._trials.stop()
+        self._trials.stop()
 
     @property
     def _trials(self) -> TrialHost:
@@ -84,3 +85,4 @@ class NodeAgent:
         while True:
             await asyncio.sleep(PROGRESS_PERIOD)
             self._trials.progress()
+            self._trials.relieve(psutil.virtual_memory().percent / 100)

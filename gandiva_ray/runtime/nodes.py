@@ -135,7 +135,7 @@ class Nodes:
         """Wait for a device, for as long as somebody else uses it."""
         try:
             await group.ready()
-            hardware = Hardware(gpu=await _gpu_in(group)) if held.gpus else Hardware(cores=(held.cores[index],))
+            hardware = Hardware(gpus=(await _gpu_in(group),)) if held.gpus else Hardware(cores=(held.cores[index],))
             async with held.lock:  # the agent knows a device before the scheduler gives it to a job
                 inventory = {**held.inventory, Device(held.id, index): hardware}
                 free_bytes = await held.agent.set_inventory.remote(inventory)

@@ -20,8 +20,8 @@ import pytest
 from gandiva_ray.core.decisions import Assign, Launch, Stop
 from gandiva_ray.core.events import Event, JobEnded, JobFailed, JobParked, JobProgressed, JobStarted
 from gandiva_ray.core.model import Assignment, Device, Outcome
-from gandiva_ray.core.search import TrialEnded, TrialEvent, TrialReported, TrialStarted
-from gandiva_ray.runtime import trial_host
+from gandiva_ray.core.search import Noticed, TrialEnded, TrialEvent, TrialReported, TrialStarted
+from gandiva_ray.runtime import listener, trial_host
 from gandiva_ray.runtime.devices import Hardware
 from gandiva_ray.runtime.messages import Payload
 from gandiva_ray.runtime.trial_host import TrialHost
@@ -104,7 +104,7 @@ async def bench(folder: Path, trainable: Any = trainables.count, quantum: float 
         yield Bench(host, folder, facts, template)
     finally:
         children = psutil.Process(template.pid).children(recursive=True) if template.poll() is None else []
-        await host.stop()
+        host.stop()
         await asyncio.to_thread(template.wait, 10)
         _, alive = await asyncio.to_thread(psutil.wait_procs, children, 10)
         assert not alive
@@ -286,10 +286,42 @@ def test_a_process_of_another_user_is_not_listened_to(tmp_path: Path, monkeypatc
         async with bench(tmp_path) as b:
             b.launch("a")
             await b.until(lambda: b.steps("a") > 0, "it runs")
-            monkeypatch.setattr(trial_host.os, "geteuid", lambda: 4711)
+            monkeypatch.setattr(listener.os, "geteuid", lambda: 4711)
             b.launch("foreign")
             await asyncio.sleep(1)
             assert b.steps("foreign") == 0
             monkeypatch.undo()
+
+    run(scenario())
+
+
+def test_the_largest_trial_goes_when_memory_runs_out(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path, trainables.hold) as b:
+            b.launch("small", "other", megabytes=1)
+            b.launch("large", megabytes=300)
+            await b.until(lambda: all(b.steps(j) > 0 for j in ("small", "other", "large")), "all run")
+            b.host.relieve(0.5)
+            await asyncio.sleep(0.2)
+            b.host.relieve(0.95)
+            await b.until(lambda: bool(b.ends("large")), "one has to go")
+            (end,) = b.ends("large")
+            assert end.outcome is Outcome.FAILED
+            assert end.reason.startswith("out of memory: 95% of the node's was used, 3")
+            assert not b.ends("small")
+            assert not b.ends("other")
+
+    run(scenario())
+
+
+def test_it_is_said_once_that_trials_are_not_forked(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path, trainables.STARTS_A_THREAD) as b:
+            b.launch("a", "b", steps=3)
+            await b.until(lambda: bool(b.ends("a") and b.ends("b")), "both end")
+            notices = [e.text for e in b.told if isinstance(e, Noticed)]
+            assert len(notices) == 1
+            assert notices[0].startswith("Trials are fresh processes")
+            assert (b.steps("a"), b.steps("b")) == (3, 3)
 
     run(scenario())

@@ -1,6 +1,7 @@
 """Training functions for the runtime's tests, imported by name in the trials, as a user's own module would be."""
 
 import os
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -47,3 +48,27 @@ def fail_at_two(config: Config) -> None:
 def never_at_a_boundary(config: Config) -> None:
     tune.report({"value": 1.0})
     time.sleep(1000)
+
+
+def hold(config: Config) -> None:
+    """Keep some memory, and report."""
+    ballast = os.urandom(2**20) * config["megabytes"]
+    while ballast:
+        time.sleep(0.01)
+        tune.report({"value": 1.0})
+
+
+class StartsAThread:
+    """A training function that cannot be forked: unpickling it starts a thread."""
+
+    def __call__(self, config: Config) -> None:
+        count(config)
+
+    def __setstate__(self, state: object) -> None:
+        threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+
+    def __getstate__(self) -> object:
+        return {"has": "state"}
+
+
+STARTS_A_THREAD = StartsAThread()
