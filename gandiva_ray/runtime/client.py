@@ -104,7 +104,8 @@ class SearchSession:
         self._costs_told = time.monotonic()
         self._closed = False
         _ask(scheduler.open.remote(multi_job))
-        self._poll_scheduler(0, 0.0)
+        # At once, so that templates warm up while the first configurations are drawn.
+        self._unread = list(self._hear_scheduler(scheduler.watch.remote(multi_job, 0, 0.0)))
 
     @property
     def num_devices(self) -> int:
@@ -129,12 +130,13 @@ class SearchSession:
     def poll(self, timeout: float) -> list[TrialEvent]:
         """What happened since the last call; waits up to `timeout` seconds for something.
 
-        Raises RuntimeError where the cluster's scheduler is gone.
+        Raises RuntimeError where the cluster's scheduler is gone or has given this search up.
         """
         ready, _ = ray.wait(list(self._polls), num_returns=1, timeout=timeout)
         if ready:  # others may have come meanwhile
             ready, _ = ray.wait(list(self._polls), num_returns=len(self._polls), timeout=0)
-        events: list[TrialEvent] = []
+        events: list[TrialEvent]
+        events, self._unread = self._unread, []
         for ref in ready:
             node = self._polls.pop(ref)
             events += self._hear_scheduler(ref) if node is None else self._hear_agent(node, ref)
@@ -160,26 +162,23 @@ class SearchSession:
 
     # --- polls
 
-    def _poll_scheduler(self, confirmed: int, timeout: float) -> None:
-        self._polls[self._scheduler.watch.remote(self._multi_job, confirmed, timeout)] = None
-
     def _poll_agent(self, node: NodeId, confirmed: int) -> None:
         self._polls[self._nodes[node].agent.take.remote(self._multi_job, confirmed, LONG_POLL)] = node
 
     def _hear_scheduler(self, ref: ray.ObjectRef[Any]) -> Sequence[TrialEvent]:
         batch, nodes = _ask(ref)
-        grown = sum(view.num_devices for view in nodes) != self.num_devices
-        lost = set(self._nodes) - {view.node for view in nodes}
-        self._nodes = {view.node: view for view in nodes}
+        before, self._nodes = self._nodes, {view.node: view for view in nodes}
+        for node, view in before.items():
+            if node not in self._nodes or self._nodes[node].address != view.address:  # lost, or its agent was
+                self._devices.pop(node, None)
+                ray.kill(self._actors.pop(node))
         for view in nodes:
             if view.node not in self._actors:
                 self._attach(view)
                 self._poll_agent(view.node, 0)
-        for node in lost:
-            self._devices.pop(node, None)
-            self._actors.pop(node, None)
-        self._poll_scheduler(batch.last, LONG_POLL)
-        changed = [CapacityChanged(self.num_devices, {})] if grown else []
+        self._polls[self._scheduler.watch.remote(self._multi_job, batch.last, LONG_POLL)] = None
+        num_before = sum(view.num_devices for view in before.values())
+        changed = [CapacityChanged(self.num_devices, {})] if num_before != self.num_devices else []
         return [*batch.events, *changed]
 
     def _hear_agent(self, node: NodeId, ref: ray.ObjectRef[Any]) -> Sequence[TrialEvent]:
@@ -240,9 +239,11 @@ class SearchSession:
 
 
 def _ask(answer: ray.ObjectRef[Any]) -> Any:
-    """The scheduler's answer. Raises RuntimeError where it is gone."""
+    """The scheduler's answer. Raises RuntimeError where it is gone or refuses."""
     try:
         return ray.get(answer)
+    except ray.exceptions.RayTaskError as error:
+        raise RuntimeError(f"the cluster's scheduler refused: {error.cause}") from error
     except ray.exceptions.RayActorError as error:
         raise RuntimeError("the cluster's scheduler died; the search cannot go on") from error
 

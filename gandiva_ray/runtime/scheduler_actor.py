@@ -41,7 +41,8 @@ NODE_PERIOD = 1.0
 # A driver polls at least once a second. One whose trial actors are gone and that is silent for so long has died.
 DRIVER_SILENCE = 4.0
 IDLE_PERIOD = 10.0
-CLOSE_LIMIT = 15.0
+# How long the trials of a search that is closed may take to obey; then they are ended by force.
+CLOSE_LIMIT = 2.0
 # Longer than it takes to learn a trial's size, or a driver to answer a rung.
 STARVED_AFTER = 5.0
 
@@ -53,6 +54,7 @@ class _MultiJob:
     trial_actors: set[NodeId] = field(default_factory=set)
     heard_at: float = 0.0
     all_ended: asyncio.Event = field(default_factory=asyncio.Event)
+    closing: bool = False
 
 
 class SchedulerActor:
@@ -66,6 +68,7 @@ class SchedulerActor:
         self._still_since = time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
         self._tasks = Tasks()
+        self._life = asyncio.Lock()  # nobody is welcomed while everything is being taken down or looked after
         self._nodes: Nodes | None = None
         self._core = Scheduler(make_policy(settings.policy))
 
@@ -73,12 +76,13 @@ class SchedulerActor:
 
     async def configure(self, settings: Settings) -> tuple[Settings, bool]:
         """What it runs with, and whether that is what was asked for: an idle one changes, a busy one does not."""
-        if self._nodes is None:
-            self._start()
-        self._idle_since = time.monotonic()
-        if settings != self._settings and not self._multi_jobs:
-            await self._change(settings)
-        return self._settings, settings == self._settings
+        async with self._life:
+            if self._nodes is None:
+                self._start()
+            self._idle_since = time.monotonic()
+            if settings != self._settings and not self._multi_jobs:
+                await self._change(settings)
+            return self._settings, settings == self._settings
 
     async def open(self, multi_job: MultiJobId) -> None:
         self._multi_jobs[multi_job] = _MultiJob(heard_at=time.monotonic())
@@ -107,6 +111,7 @@ class SchedulerActor:
         entry = self._multi_jobs.get(multi_job)
         if entry is None:
             return
+        entry.closing = True
         self._stop_all(entry, Outcome.STOPPED, "its search was closed")
         if entry.open_jobs:
             with contextlib.suppress(TimeoutError):
@@ -161,7 +166,9 @@ class SchedulerActor:
         """Keep count of unfinished jobs; tell the driver of ends that its agents cannot."""
         for event in events:
             if isinstance(event, JobSubmitted):
-                self._multi_jobs[event.spec.multi_job].open_jobs.add(event.spec.id)
+                submitted_to = self._multi_jobs[event.spec.multi_job]
+                submitted_to.open_jobs.add(event.spec.id)
+                submitted_to.all_ended.clear()
         told = {event.job for event in events if isinstance(event, JobEnded | JobFailed)}
         for job_id in at_stake:
             job = self._core.state.jobs[job_id]
@@ -212,18 +219,22 @@ class SchedulerActor:
     async def _look_after(self) -> None:
         """Once a second: nodes that came and went, drivers that died, and whether anybody still needs this."""
         while True:
-            await self._world.refresh()
-            now = time.monotonic()
-            for multi_job, entry in list(self._multi_jobs.items()):
-                if not entry.trial_actors and now - entry.heard_at > DRIVER_SILENCE:
-                    self._stop_all(entry, Outcome.LOST, "its driver died")
-                    self._tasks.keep(self.close(multi_job))
-            self._look_for_starved(now)
-            if self._multi_jobs:
-                self._idle_since = now
-            elif now - self._idle_since > IDLE_PERIOD:
-                await self._leave()
+            async with self._life:
+                await self._world.refresh()
+                now = time.monotonic()
+                self._look_for_dead_drivers(now)
+                self._look_for_starved(now)
+                if self._multi_jobs:
+                    self._idle_since = now
+                elif now - self._idle_since > IDLE_PERIOD:
+                    await self._leave()
             await asyncio.sleep(NODE_PERIOD)
+
+    def _look_for_dead_drivers(self, now: float) -> None:
+        for multi_job, entry in self._multi_jobs.items():
+            if not entry.trial_actors and not entry.closing and now - entry.heard_at > DRIVER_SILENCE:
+                self._stop_all(entry, Outcome.LOST, "its driver died")
+                self._tasks.keep(self.close(multi_job))
 
     def _look_for_starved(self, now: float) -> None:
         """Parked jobs may wait for queued ones of their search, and those for the memory that the parked fill."""

@@ -360,10 +360,11 @@ class TrialHost:
     def forget(self, multi_job: MultiJobId) -> None:
         """The driver of a multi-job is done, or gone: nothing of it is left here."""
         for trial in self._of(multi_job):
-            trial.where = Where.OVER
-            self._leave_home(trial)
             if trial.pid:
                 processes.end_at_once(trial.pid)
+            if trial.where is not Where.OVER:
+                outcome = trial.stop.outcome if trial.stop is not None else Outcome.STOPPED
+                self._end(trial, outcome, "its search is over")
             del self._trials[trial.job]
         template = self._templates.pop(multi_job, None)
         if template is not None and template.writer is not None:
