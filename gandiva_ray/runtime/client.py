@@ -30,7 +30,7 @@ from gandiva_ray.core.search import (
     TrialEvent,
     TrialReported,
 )
-from gandiva_ray.policies import make_policy
+from gandiva_ray.policies import Gandiva, make_policy
 from gandiva_ray.runtime.actors import Actor, make_actor, make_detached
 from gandiva_ray.runtime.messages import NodeView, Payload, Settings, Updates
 from gandiva_ray.runtime.scheduler_actor import SchedulerActor
@@ -41,9 +41,8 @@ LONG_POLL = 1.0
 # Step costs are for searchers that plan by them; they change slowly.
 COSTS_PERIOD = 5.0
 
-_settings = Settings()
-_journal: str | None = None
-_started_ray = False
+_settings = Settings(Gandiva())
+_joined_ray = False
 
 
 def init(
@@ -64,20 +63,23 @@ def init(
     not fit, RuntimeError where the cluster's scheduler is busy under other settings, ConnectionError where no Ray
     answers at `address`.
     """
-    global _settings, _journal
-    make_policy(policy)
-    _settings = Settings(policy, _positive("quantum", quantum), _whole("devices", devices))
-    _journal = os.fspath(journal) if journal is not None else None
+    global _settings
+    _settings = Settings(
+        make_policy(policy),
+        _positive("quantum", quantum),
+        _whole("devices", devices),
+        os.fspath(journal) if journal is not None else None,
+    )
     _join_ray(address)
     _scheduler()
 
 
 def shutdown() -> None:
-    """Leave. A Ray that `init` started is stopped; on a cluster the scheduler goes by itself when nobody needs it."""
-    global _started_ray
-    if _started_ray and ray.is_initialized():
+    """Leave Ray. One that `init` started stops; on a cluster our actors go by themselves when nobody needs them."""
+    global _joined_ray
+    if _joined_ray and ray.is_initialized():
         ray.shutdown()
-    _started_ray = False
+    _joined_ray = False
 
 
 def open_search(name: str, trainable: bytes, path: Path, seed: int) -> SearchSession:
@@ -249,14 +251,14 @@ def _ask(answer: ray.ObjectRef[Any]) -> Any:
 
 
 def _join_ray(address: str | None) -> None:
-    global _started_ray
+    global _joined_ray
     if ray.is_initialized():
         return
     try:
         ray.init(address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     except ConnectionError as error:
         raise ConnectionError(f"no Ray cluster answers at {address!r}: start one with `ray start --head`") from error
-    _started_ray = True
+    _joined_ray = True
 
 
 def _scheduler() -> Actor:
@@ -265,7 +267,6 @@ def _scheduler() -> Actor:
         actor = make_detached(
             SchedulerActor,
             _settings,
-            _journal or _new_journal(),
             name="scheduler",
             scheduling_strategy=NodeAffinitySchedulingStrategy(_head_node(), soft=False),
         )
@@ -274,6 +275,8 @@ def _scheduler() -> Actor:
         except ray.exceptions.RayActorError:  # one that was just leaving
             time.sleep(0.2)
             continue
+        except ray.exceptions.RayTaskError as error:
+            raise RuntimeError(f"the cluster's scheduler does not start: {error.cause}") from error
         if not same:
             raise RuntimeError(
                 f"this cluster's scheduler is busy under {running}, not {_settings}: wait until its searches are over, "
@@ -291,10 +294,6 @@ def _head_node() -> NodeId:
     raise RuntimeError("the Ray cluster has no live head node")
 
 
-def _new_journal() -> str:
-    return f"~/.gandiva_ray/journal-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}.sqlite"
-
-
 def _sys_path() -> tuple[str, ...]:
     return tuple(os.path.abspath(entry or ".") for entry in sys.path)
 
@@ -302,7 +301,7 @@ def _sys_path() -> tuple[str, ...]:
 def _positive(name: str, value: float | str) -> float | None:
     if value == "auto":
         return None
-    if isinstance(value, str) or not value > 0:
+    if not isinstance(value, int | float) or not value > 0:
         raise ValueError(f'{name} is "auto" or a number above 0, got {value!r}')
     return float(value)
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import psutil
-
 from gandiva_ray.core.model import Device
+from gandiva_ray.runtime.memory import node_memory
 
 # A CUDA context takes about this much of a GPU, and NVML does not tell a process's memory in every container.
 CUDA_CONTEXT_BYTES = 512 * 1024**2
@@ -48,7 +47,7 @@ def this_host() -> Host:
     return Host(
         id=f"{socket.gethostname()}-{identity}",
         cores=tuple(sorted(os.sched_getaffinity(0))),
-        free_bytes=psutil.virtual_memory().available,
+        free_bytes=node_memory().free_bytes,
     )
 
 

@@ -21,11 +21,13 @@ class Settings:
     """What one cluster's scheduler runs with. `devices` is the largest number of devices a node; None takes all.
 
     `quantum` is the longest turn in seconds; None: the larger of one mini-batch and 100 times the cost of a switch.
+    `journal` is a file on the head node; None leaves it to the scheduler.
     """
 
-    policy: str | Policy = "gandiva"
+    policy: Policy
     quantum: float | None = None
     devices: int | None = None
+    journal: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
-import psutil
 import ray
 
 from gandiva_ray.core.events import Event
 from gandiva_ray.core.model import MultiJobId, NodeId
 from gandiva_ray.runtime.actors import Actor
 from gandiva_ray.runtime.devices import Host, Inventory, find_nvml, gpu_free_bytes, this_host
+from gandiva_ray.runtime.memory import node_memory
 from gandiva_ray.runtime.messages import Batch, Order
 from gandiva_ray.runtime.tasks import Line, Tasks, crash_on_faults
 from gandiva_ray.runtime.trial_host import TrialHost
@@ -57,10 +57,6 @@ class NodeAgent:
         batch = await self._trials.take(multi_job, confirmed, timeout)
         return batch, self._trials.view()
 
-    async def status(self) -> tuple[list[DeviceView], float]:
-        """What the devices do, and the quantum in seconds."""
-        return self._trials.view(), self._trials.quantum
-
     async def live(self) -> None:
         """Never returns: whoever waits learns of this agent's death at once."""
         await asyncio.Event().wait()
@@ -85,4 +81,4 @@ class NodeAgent:
         while True:
             await asyncio.sleep(PROGRESS_PERIOD)
             self._trials.progress()
-            self._trials.relieve(psutil.virtual_memory().percent / 100)
+            self._trials.relieve(node_memory().used_part)

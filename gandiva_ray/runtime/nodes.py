@@ -70,6 +70,14 @@ class Nodes:
             if held.inventory
         )
 
+    @property
+    def wait(self) -> str:
+        """What of the cluster is not ours yet, for people."""
+        wanted = sum(len(held.groups) for held in self._held.values())
+        if not wanted:
+            return "no node of the Ray cluster has a GPU or a CPU core"
+        return f"all {wanted} that the Ray cluster has are used by other Ray work"
+
     def send(self, node: NodeId, orders: Sequence[Order]) -> None:
         if (held := self._held.get(node)) is not None:
             held.orders.send(orders)

@@ -29,9 +29,8 @@ from gandiva_ray.core.events import (
 )
 from gandiva_ray.core.model import JobId, MultiJobId, NodeId, Outcome, Status
 from gandiva_ray.core.scheduler import Scheduler
-from gandiva_ray.core.search import SearchStarved, TrialEnded
+from gandiva_ray.core.search import Noticed, SearchStarved, TrialEnded
 from gandiva_ray.journal import Journal
-from gandiva_ray.policies import make_policy
 from gandiva_ray.runtime.actors import Actor
 from gandiva_ray.runtime.messages import Batch, NodeView, Order, Outbox, Payload, Settings, Updates
 from gandiva_ray.runtime.nodes import Nodes
@@ -58,9 +57,9 @@ class _MultiJob:
 
 
 class SchedulerActor:
-    def __init__(self, settings: Settings, journal: str) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._journal_path = Path(journal).expanduser()
+        self._journal_path = Path()
         self._journal: Journal | None = None
         self._payloads: dict[JobId, Payload] = {}
         self._multi_jobs: dict[MultiJobId, _MultiJob] = {}
@@ -70,7 +69,7 @@ class SchedulerActor:
         self._tasks = Tasks()
         self._life = asyncio.Lock()  # nobody is welcomed while everything is being taken down or looked after
         self._nodes: Nodes | None = None
-        self._core = Scheduler(make_policy(settings.policy))
+        self._core = Scheduler(settings.policy)
 
     # --- drivers
 
@@ -78,8 +77,14 @@ class SchedulerActor:
         """What it runs with, and whether that is what was asked for: an idle one changes, a busy one does not."""
         async with self._life:
             if self._nodes is None:
-                self._start()
+                try:
+                    self._start()
+                except OSError as error:
+                    self._tasks.keep(_leave_soon())
+                    raise OSError(f"the cluster's journal cannot be written: {error}; use init(journal=...)") from None
             self._idle_since = time.monotonic()
+            if settings.journal is None:
+                settings = replace(settings, journal=self._settings.journal)
             if settings != self._settings and not self._multi_jobs:
                 await self._change(settings)
             return self._settings, settings == self._settings
@@ -195,8 +200,7 @@ class SchedulerActor:
 
     def _start(self) -> None:
         crash_on_faults()
-        self._journal_path.parent.mkdir(parents=True, exist_ok=True)
-        self._journal = Journal.create(self._journal_path, self._header())
+        self._open_journal()
         self._nodes = Nodes(self._settings, self._handle)
         self._tasks.keep(self._look_after())
 
@@ -206,15 +210,22 @@ class SchedulerActor:
         assert self._journal is not None
         self._journal.close()
         self._settings = settings
-        self._core = Scheduler(make_policy(settings.policy))
-        self._journal_path = self._journal_path.with_stem(f"{self._journal_path.stem}-{int(time.time())}")
-        self._journal = Journal.create(self._journal_path, self._header())
+        self._core = Scheduler(settings.policy)
+        self._open_journal()
         self._nodes = Nodes(settings, self._handle)
 
-    def _header(self) -> dict[str, Any]:
-        """What it takes to replay the journal."""
+    def _open_journal(self) -> None:
+        """A file that nobody has written: with a count behind its name where that is taken."""
+        default = f"~/.gandiva_ray/journal-{time.strftime('%Y%m%d-%H%M%S')}.sqlite"
+        asked = Path(self._settings.journal or default).expanduser()
+        self._journal_path, count = asked, 1
+        while self._journal_path.exists():
+            count += 1
+            self._journal_path = asked.with_stem(f"{asked.stem}-{count}")
+        self._journal_path.parent.mkdir(parents=True, exist_ok=True)
         policy: Any = self._core.policy
-        return {"policy": type(policy).__name__, "knobs": dataclasses.asdict(policy), "ray": ray.__version__}
+        header = {"policy": type(policy).__name__, "knobs": dataclasses.asdict(policy), "ray": ray.__version__}
+        self._journal = Journal.create(self._journal_path, header)
 
     async def _look_after(self) -> None:
         """Once a second: nodes that came and went, drivers that died, and whether anybody still needs this."""
@@ -237,14 +248,19 @@ class SchedulerActor:
                 self._tasks.keep(self.close(multi_job))
 
     def _look_for_starved(self, now: float) -> None:
-        """Parked jobs may wait for queued ones of their search, and those for the memory that the parked fill."""
+        """Say why, where jobs have waited for a while and nothing runs.
+
+        Parked jobs may wait for queued ones of their search, and those for the memory that the parked fill: then a
+        search cannot go on. Where nothing is placed at all, devices may yet come.
+        """
         state = self._core.state
-        if not state.placed or any(job.wants_turns or job.stopping for job in state.placed):
+        if not state.queued or any(job.wants_turns or job.stopping for job in state.placed):
             self._still_since = now
         elif now - self._still_since > STARVED_AFTER:
             for multi_job, job in {job.spec.multi_job: job for job in reversed(state.queued)}.items():
-                reason = self._core.plan.why.get(job.id, "behind others")
-                self._multi_jobs[multi_job].outbox.put(SearchStarved(reason))
+                why = self._core.plan.why.get(job.id, "behind others") if self._world.views() else self._world.wait
+                news = SearchStarved(why) if state.placed else Noticed(f"Trials wait for devices: {why}")
+                self._multi_jobs[multi_job].outbox.put(news)
             self._still_since = now
 
     async def _leave(self) -> None:
@@ -266,3 +282,9 @@ class SchedulerActor:
     def _world(self) -> Nodes:
         assert self._nodes is not None, "configure() comes first"
         return self._nodes
+
+
+async def _leave_soon() -> None:
+    """Once the answer has gone out."""
+    await asyncio.sleep(0.1)
+    ray.kill(ray.get_runtime_context().current_actor)

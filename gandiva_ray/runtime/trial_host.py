@@ -333,10 +333,6 @@ class TrialHost:
         gpus = self._turns.hardware(trial.assignment.devices).gpus
         return gpu_process_bytes(self._nvml, gpus, trial.pid) if gpus else processes.private_bytes(trial.pid)
 
-    @property
-    def quantum(self) -> float:
-        return self._turns.quantum
-
     def view(self) -> list[DeviceView]:
         """What the devices do, in their order."""
         inventory = self._turns.inventory

@@ -26,10 +26,6 @@ class Turns:
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
 
-    @property
-    def quantum(self) -> float:
-        return self._tuner.quantum
-
     def place(self, trial: Trial, *, ready: bool) -> None:
         """It has a home, or another one or another weight; `ready` if from now on it can use turns."""
         facts: list[slicer.NodeEvent] = [slicer.JobPlaced(self._now(), trial.job, trial.assignment)]

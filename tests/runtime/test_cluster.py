@@ -133,3 +133,79 @@ def test_an_idle_scheduler_gives_everything_back(make_cluster: MakeCluster, tmp_
     eventually(lambda: ray.available_resources().get("CPU") == 2, 10, "both CPUs are free")
     again = search(trainables.count, tmp_path, {"steps": 3}, num_samples=2)
     assert again.counts == {Outcome.COMPLETED: 2}
+
+
+def test_a_search_without_devices_says_what_it_waits_for_and_goes_on_when_they_come(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    make_cluster({"num_cpus": 1})
+    ray.init()
+
+    @ray.remote(num_cpus=1)
+    class Guest:
+        def leave(self) -> None:
+            time.sleep(9)
+            os._exit(0)
+
+    Guest.remote().leave.remote()
+    results = search(trainables.count, tmp_path, {"steps": 3}, num_samples=2)
+    assert results.counts == {Outcome.COMPLETED: 2}
+    log = Path(results.path, "log.jsonl").read_text()
+    assert "Trials wait for devices: all 1 that the Ray cluster has are used by other Ray work" in log
+
+
+def test_a_cluster_is_joined_by_auto_and_a_wrong_address_is_named(
+    make_cluster: MakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = make_cluster({"num_cpus": 1})
+    tune.init(address="auto")
+    assert ray.get_runtime_context().gcs_address == cluster.address
+    tune.shutdown()
+    monkeypatch.delenv("RAY_ADDRESS")
+    with pytest.raises(ConnectionError, match=r"no Ray cluster answers at '127.0.0.1:1'"):
+        tune.init(address="127.0.0.1:1")
+
+
+def test_an_unwritable_journal_is_named_and_leaves_no_scheduler(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    make_cluster({"num_cpus": 1})
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RuntimeError, match=r"the cluster's journal cannot be written: .*init\(journal=\.\.\.\)"):
+        tune.init(journal=tmp_path / "file" / "journal.sqlite")
+    eventually(lambda: not our_actors(), 10, "the scheduler is gone")
+    tune.init()
+    assert our_actors()
+
+
+def test_trials_of_an_agent_that_dies_are_lost_and_the_next_search_has_a_new_one(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    make_cluster({"num_cpus": 1})
+    tune.init()
+    eventually(lambda: num_devices() == 1, 30, "the device is there")
+    agents = [p for p in psutil.process_iter() if p.name().startswith("ray::NodeAgent")]
+
+    def train(config: dict[str, Any]) -> None:
+        for step in range(1, 6):
+            tune.report({"value": float(step)})
+        psutil.Process(config["agent"]).kill()
+        trainables.count({})
+
+    (agent,) = agents
+    results = search(train, tmp_path, {"agent": agent.pid}, num_samples=2, searcher=tune.ASHA(max_t=10**6))
+    assert set(results.counts) <= {Outcome.LOST, Outcome.COMPLETED, Outcome.STOPPED}
+    assert results.counts[Outcome.LOST] >= 1
+    assert search(trainables.count, tmp_path, {"steps": 3}, num_samples=2).counts == {Outcome.COMPLETED: 2}
+
+
+def test_when_the_scheduler_dies_the_search_says_so(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    make_cluster({"num_cpus": 1})
+    tune.init()
+    (scheduler,) = [p for p in psutil.process_iter() if p.name().startswith("ray::Scheduler")]
+
+    def train(config: dict[str, Any]) -> None:
+        tune.report({"value": 1.0})
+        psutil.Process(config["scheduler"]).kill()
+        trainables.count({})
+
+    with pytest.raises(RuntimeError, match="the cluster's scheduler died"):
+        search(train, tmp_path, {"scheduler": scheduler.pid}, searcher=tune.ASHA(max_t=10**6))

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-import ray
 
 import gandiva_ray as tune
 from gandiva_ray.core.model import Assignment, Outcome
 from gandiva_ray.core.plan import Plan
 from gandiva_ray.core.state import ClusterView
+from gandiva_ray.policies import Gandiva
 from tests.runtime import trainables
 from tests.runtime.cluster_state import scheduler_status
 
@@ -82,7 +82,6 @@ def test_trials_of_a_search_without_feedback_run_in_order_each_alone_on_its_devi
     assert results.counts == {Outcome.COMPLETED: 6}
     frames = [result.metrics_dataframe for result in results]
     assert [len(frame) for frame in frames] == [40] * 6
-    assert ray.is_initialized()
     # One after the other on two devices: each had its device for itself, so its own seconds are all of its time.
     for result in results:
         assert result.device_seconds < 40 * 0.005 * 3
@@ -189,7 +188,7 @@ def test_a_busy_scheduler_keeps_its_policy_and_an_idle_one_changes(tmp_path: Pat
     tune.init(policy="fifo", devices=2)
     assert search(trainables.count, tmp_path, {"steps": 3}, num_samples=3).counts == {Outcome.COMPLETED: 3}
     tune.init(policy=running.policy, devices=2)
-    assert scheduler_status()["settings"].policy == "gandiva"
+    assert scheduler_status()["settings"].policy == Gandiva()
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,3 +210,20 @@ def test_a_rung_that_memory_cannot_hold_ends_the_search_with_the_reason(tmp_path
         tune.init(devices=2)
     assert results.counts == {Outcome.CUT: 2, Outcome.NEVER_STARTED: 2}
     assert results.stop_reason.startswith("2 trials wait (is next, and waits for memory) for the 2 that are parked")
+
+
+def test_a_journal_that_exists_is_left_alone(tmp_path: Path) -> None:
+    taken = tmp_path / "journal.sqlite"
+    taken.write_text("mine")
+    tune.init(devices=2, journal=taken)
+    assert scheduler_status()["journal"] == str(tmp_path / "journal-2.sqlite")
+    assert taken.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"quantum": 0}, {"quantum": None}, {"quantum": "fast"}, {"devices": 0}, {"devices": 1.5}]
+)
+def test_init_names_the_argument_that_does_not_fit(arguments: dict[str, Any]) -> None:
+    (name,) = arguments
+    with pytest.raises(ValueError, match=f'{name} is "auto" or a'):
+        tune.init(**arguments)
