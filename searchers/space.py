@@ -11,6 +11,8 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import cloudpickle
+
 from searchers.domains import Choice, Domain, Float, Integer, Normal, SampleFrom, categories_of, same
 from searchers.tree import NotYet, Slot, View, fill, has_slot, join
 
@@ -153,6 +155,7 @@ class Space:
         if isinstance(value, Mapping) and "grid_search" in value:
             return self._read_grid(value, path)
         if isinstance(value, Mapping):
+            _refuse_near_grid(value, path)
             return {key: self._read(child, join(path, key)) for key, child in value.items()}
         if type(value) in (list, tuple):
             children = [self._read(child, join(path, index)) for index, child in enumerate(value)]
@@ -160,6 +163,7 @@ class Space:
         if isinstance(value, Domain | SampleFrom):
             return self._place(value, path)
         _refuse_mistakes(value, path)
+        _refuse_unpicklable(value, path)
         return value
 
     def _read_grid(self, value: Mapping[str, Any], path: str) -> Slot:
@@ -223,6 +227,26 @@ def _refuse_mistakes(value: Any, path: str) -> None:
             f"param_space, {path}: {type(value).__module__}.{type(value).__name__} is not known here; "
             f"use gandiva_ray's own function of Ray Tune's name, such as gandiva_ray.uniform"
         )
+
+
+def _refuse_near_grid(value: Mapping[Any, Any], path: str) -> None:
+    if len(value) == 1:
+        (key,) = value
+        if isinstance(key, str) and difflib.get_close_matches(key, ["grid_search"], cutoff=0.8):
+            raise ValueError(f"param_space, {path}: did you mean 'grid_search' where it says {key!r}?")
+
+
+def _refuse_unpicklable(value: Any, path: str) -> None:
+    """What is part of every configuration must reach the trials."""
+    if isinstance(value, bool | int | float | str | None):
+        return
+    try:
+        cloudpickle.dumps(value)
+    except Exception as error:
+        raise TypeError(
+            f"param_space, {path}: a {type(value).__name__} cannot be sent to the trials ({error}); "
+            f"create it in the training function"
+        ) from error
 
 
 def _refuse_nested(category: Any, domain: Choice, path: str) -> None:

@@ -197,6 +197,27 @@ def test_a_metric_that_nobody_reports_is_an_error_before_much_time_is_spent(
     assert len(sessions[0].timeouts) < 50
 
 
+def test_a_function_that_never_reports_is_an_error_that_says_what_to_call(
+    tmp_path: Path, fake_runtime: Install
+) -> None:
+    fake_runtime()
+    with pytest.raises(RuntimeError, match=r"returned without a report; call report\(\{'score': \.\.\.\}\)"):
+        search(tmp_path, lambda config: [], num_samples=5)
+
+
+def test_a_trial_that_never_reports_fails_alone(tmp_path: Path, fake_runtime: Install) -> None:
+    fake_runtime()
+    results = search(tmp_path, lambda config: [{"score": 1.0}] * config["x"], space={"x": grid_search([1, 0, 2])})
+    assert [result.outcome.value for result in results] == ["completed", "failed", "completed"]
+    assert results[1].reason.startswith("returned without a report")
+
+
+def test_a_configuration_that_cannot_reach_the_trials_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"param_space, data/lock: a lock cannot be sent to the trials"):
+        search(tmp_path, lambda config: [], space={"data": {"lock": threading.Lock()}})
+    assert not list(tmp_path.iterdir())
+
+
 @dataclass(frozen=True)
 class Waiting:
     """An algorithm that waits for what never comes."""

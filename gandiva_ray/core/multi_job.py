@@ -201,11 +201,17 @@ class MultiJob:
         record = self.trials[event.trial]
         if record.state is TrialState.ENDED:
             return []
+        metric = self._problem.metric
+        mute = event.outcome is Outcome.COMPLETED and not record.step and record.state is not TrialState.STOPPING
+        if mute and metric is not None:
+            reason = f"returned without a report; call report({{{metric!r}: ...}}) in the training function"
+            event = replace(event, outcome=Outcome.FAILED, reason=reason)
         record.outcome, record.reason, record.error = event.outcome, event.reason, event.error
         self._move(record, TrialState.ENDED)
         self._ended_as[event.outcome] += 1
         self._promoted.pop(event.trial, None)
-        return [] if self.ending else self._act(self._searcher.ended(event.trial, event.outcome))
+        effects = [] if self.ending else self._act(self._searcher.ended(event.trial, event.outcome))
+        return [*effects, *self._count_mistake(record)] if mute and metric is not None else effects
 
     def _fill(self) -> list[Effect]:
         """Let trials run up to the limit: those that were promoted first, then new ones."""
@@ -287,17 +293,21 @@ class MultiJob:
         return [stop, *rest]
 
     def _mistake(self, record: TrialRecord, metric: str) -> list[Effect]:
-        """The report lacks the metric: its trial fails, and where all do, the search ends before it costs more."""
-        wrong = _what_is_wrong(metric, record.metrics)
-        stop = self._stop(record, wrong, Outcome.FAILED)
+        """The report lacks the metric: its trial fails."""
+        stop = self._stop(record, _what_is_wrong(metric, record.metrics), Outcome.FAILED)
+        record.reason = stop.reason
+        return [stop, *self._count_mistake(record)]
+
+    def _count_mistake(self, record: TrialRecord) -> list[Effect]:
+        """A trial could not be judged, and its record says why: where none can, the search is over."""
         self._mistaken += 1
         enough = _MISTAKES_THAT_END_A_SEARCH
         if self._searcher.finished:
             enough = min(enough, len(self.trials))
-        if self._measured or self._mistaken < enough:
-            return [stop]
-        self.error = f"no trial can be judged: trial {record.trial} {wrong}"
-        return [stop, *self._end(f"no trial reports a usable {metric!r}", _cut)]
+        if self.ending or self._measured or self._mistaken < enough:
+            return []
+        self.error = f"no trial can be judged: trial {record.trial} {record.reason}"
+        return self._end(f"no trial reports a usable {self._problem.metric!r}", _cut)
 
     def _move(self, record: TrialRecord, state: TrialState) -> None:
         self._in_state[record.state] -= 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 from collections.abc import Mapping
 
@@ -21,8 +22,12 @@ def make_policy(policy: str | Policy) -> Policy:
     Raises ValueError for an unknown name and TypeError for what is no policy; both say what would do.
     """
     if not isinstance(policy, str):
-        if isinstance(policy, type) or not callable(getattr(policy, "plan", None)):
-            raise TypeError(f"a policy is one of {', '.join(POLICIES)}, or an object such as Gandiva(), got {policy!r}")
+        plans = callable(getattr(policy, "plan", None)) and dataclasses.is_dataclass(policy)
+        if isinstance(policy, type) or not plans:
+            raise TypeError(
+                f"a policy is one of {', '.join(POLICIES)}, or a frozen dataclass with a method plan "
+                f"such as Gandiva(), got {policy!r}"
+            )
         return policy
     if policy not in POLICIES:
         near = difflib.get_close_matches(policy.lower(), POLICIES, n=1, cutoff=0.0)

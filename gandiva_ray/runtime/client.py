@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import secrets
+import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -254,11 +255,25 @@ def _join_ray(address: str | None) -> None:
     global _joined_ray
     if ray.is_initialized():
         return
+    _check_reachable(address or os.environ.get("RAY_ADDRESS", ""))
     try:
         ray.init(address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     except ConnectionError as error:
         raise ConnectionError(f"no Ray cluster answers at {address!r}: start one with `ray start --head`") from error
     _joined_ray = True
+
+
+def _check_reachable(address: str) -> None:
+    """Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not port.isdigit():
+        return  # "auto", "local", or none
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except OSError as error:
+        raise ConnectionError(
+            f"no Ray cluster answers at {address!r} ({error}): start one with `ray start --head`, or mend RAY_ADDRESS"
+        ) from error
 
 
 def _scheduler() -> Actor:

@@ -124,13 +124,16 @@ def _leave_behind() -> None:
     _session, _left_behind = None, True
 
 
-def report(metrics: Mapping[str, Any]) -> None:
+def report(metrics: Mapping[str, Any], **unsupported: object) -> None:
     """Report metrics from a training function, as with Ray Tune's `report`. The n-th call is step n, from 1.
 
     `metrics` is a dict of names and numbers (also numpy and torch scalars), strings, None, and lists and dicts of
     these. `training_iteration`, the step, is added unless it is there. Raises RuntimeError outside a trial's process,
-    TypeError or ValueError on other metrics. The trial may be suspended, parked or stopped in here.
+    TypeError or ValueError on other metrics or arguments. The trial may be suspended, parked or stopped in here.
     """
+    if unsupported:
+        names = ", ".join(unsupported)
+        raise TypeError(f"report() takes the metrics and no {names}; checkpoints are not supported yet")
     if _session is not None:
         _session.report(metrics)
     elif _left_behind:

@@ -127,9 +127,20 @@ class World:
         else:
             assert isinstance(turn, Suspend)
             assert turn.job in self.busy.keys() - self.asked, turn
+            home = self.homes[turn.job]
+            if home.exclusive and home.weight > 0 and home.pack is None and not self._rivals(turn.job):
+                assert self.busy[turn.job] != home.devices, f"{turn}: an exclusive job is never suspended at home"
             self.asked.add(turn.job)
             entry = (self.now + self._delay(turn.job), next(self._count), turn.job)
             heapq.heappush(self._acknowledgements, entry)
+
+    def _rivals(self, job: JobId) -> bool:
+        """Other exclusive jobs on its devices, which no plan allows: then one of them has to wait."""
+        devices = set(self.homes[job].devices)
+        return any(
+            home.exclusive and other != job and not devices.isdisjoint(home.devices)
+            for other, home in self.homes.items()
+        )
 
     def _check(self) -> None:
         assert self.slicer.running() == self.busy

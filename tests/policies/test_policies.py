@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from gandiva_ray.core.plan import Plan
 from gandiva_ray.policies import POLICIES, Fifo, Gandiva, make_policy
 
 
@@ -22,7 +23,12 @@ def test_an_unknown_name_gets_the_nearest_known_one(name, near):
         make_policy(name)
 
 
-@pytest.mark.parametrize("thing", [Gandiva, 3, None])
+class PlansButIsNoDataclass:
+    def plan(self, state):
+        return Plan({})
+
+
+@pytest.mark.parametrize("thing", [Gandiva, 3, None, PlansButIsNoDataclass()])
 def test_what_is_no_policy_is_refused(thing):
-    with pytest.raises(TypeError, match="a policy is one of fifo, gandiva, or an object such as Gandiva"):
+    with pytest.raises(TypeError, match="a policy is one of fifo, gandiva, or a frozen dataclass with a method plan"):
         make_policy(thing)

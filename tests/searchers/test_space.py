@@ -219,3 +219,13 @@ def test_an_endless_problem_and_a_bad_one() -> None:
         problem(metric="")
     with pytest.raises(ValueError, match="seed must be"):
         problem(seed=-1)
+
+
+def test_a_slip_in_grid_search_is_named():
+    with pytest.raises(ValueError, match="param_space, x: did you mean 'grid_search' where it says 'grid_serach'"):
+        Space({"x": {"grid_serach": [1, 2]}})
+
+
+def test_a_category_that_cannot_be_pickled_is_named():
+    with pytest.raises(TypeError, match="param_space, x: a generator cannot be sent to the trials"):
+        Space({"x": choice([1, (n for n in range(3))])})

@@ -222,3 +222,8 @@ def test_report_outside_a_trial_says_where_it_belongs() -> None:
 
 def test_a_boundary_outside_a_trial_is_nothing() -> None:
     session.boundary()
+
+
+def test_report_says_that_it_takes_no_checkpoint_yet() -> None:
+    with pytest.raises(TypeError, match="takes the metrics and no checkpoint; checkpoints are not supported yet"):
+        session.report({"loss": 1.0}, checkpoint="c")
