@@ -16,7 +16,7 @@ from gandiva_ray.run_log import RunLog, line_of
 from gandiva_ray.search_session import SearchSession
 
 _POLL = 0.25
-_GRACE = 2.0  # how long trials that were told to stop may take to reach a boundary
+_GRACE = 1.5  # how long trials that were told to stop may take to reach a boundary
 
 
 class SearchLoop:

@@ -40,8 +40,8 @@ NODE_PERIOD = 1.0
 # A driver polls at least once a second. One whose trial actors are gone and that is silent for so long has died.
 DRIVER_SILENCE = 4.0
 IDLE_PERIOD = 10.0
-# How long the trials of a search that is closed may take to obey; then they are ended by force.
-CLOSE_LIMIT = 2.0
+# How long the trials of a search that is closed may still take to obey; its driver has given them time already.
+CLOSE_LIMIT = 0.3
 # Longer than it takes to learn a trial's size, or a driver to answer a rung.
 STARVED_AFTER = 5.0
 

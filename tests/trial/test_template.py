@@ -20,7 +20,10 @@ from tests.trial.conftest import ROOT
 
 
 def runs(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def until_none_runs(template: FakeTemplate, *pids: int) -> None:
