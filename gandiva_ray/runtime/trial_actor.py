@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import pickle
 import subprocess
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from typing import IO
 
 from gandiva_ray.core.model import MultiJobId
-from gandiva_ray.trial.protocol import TemplateArguments
+from gandiva_ray.trial.protocol import Channel, TemplateArguments
 
 
 class TrialActor:
@@ -36,7 +37,8 @@ class TrialActor:
     def _hold(self, arguments: TemplateArguments, started: threading.Event) -> None:
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "gandiva_ray.trial.template"],
+                # -P: a file of the user's called like a standard module must not be taken for it.
+                [sys.executable, "-P", "-m", "gandiva_ray.trial.template"],
                 stdin=subprocess.PIPE,
                 cwd=arguments.working_dir if os.path.isdir(arguments.working_dir) else None,
                 env={**os.environ, "PYTHONHASHSEED": "0"},  # a set has the same order in every trial on every node
@@ -47,4 +49,13 @@ class TrialActor:
                 pickle.dump(arguments, pipe)
         finally:
             started.set()
-        self._process.wait()
+        self._tell_its_end(arguments, self._process.wait())
+
+    def _tell_its_end(self, arguments: TemplateArguments, code: int) -> None:
+        """A template that dies before it could connect would be waited for without end."""
+        with contextlib.suppress(OSError):  # the agent is gone, and with it all that waits
+            channel = Channel(arguments.address)
+            channel.send({"op": "hello", "multi_job": arguments.multi_job, "pid": os.getpid(), "role": "template"})
+            error = f"the template process ended with code {code}; what it printed is in Ray's log of the TrialActor"
+            channel.send({"op": "broken", "error": error})
+            channel.close()

@@ -112,7 +112,7 @@ class Template:
         with open(fd, "wb") as file:
             file.write(pickle.dumps((self._arguments, launch, os.getpid())))
             file.seek(0)
-            command = [sys.executable, "-m", "gandiva_ray.trial.spawned"]
+            command = [sys.executable, "-P", "-m", "gandiva_ray.trial.spawned"]
             return os.posix_spawn(command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, fd, 0)])
 
     def _reap(self) -> None:

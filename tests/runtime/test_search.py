@@ -1,5 +1,7 @@
 """Whole searches on a real Ray of two CPU devices."""
 
+import os
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -16,6 +18,8 @@ from gandiva_ray.core.model import Assignment, Outcome
 from gandiva_ray.core.plan import Plan
 from gandiva_ray.core.state import ClusterView
 from gandiva_ray.policies import Gandiva
+from gandiva_ray.runtime import client
+from gandiva_ray.runtime.actors import make_actor
 from tests.runtime import trainables
 from tests.runtime.cluster_state import eventually, scheduler_status
 
@@ -181,8 +185,6 @@ def test_the_same_search_gives_the_same_results(tmp_path: Path) -> None:
 
 
 def test_a_busy_scheduler_keeps_its_policy_and_an_idle_one_changes(tmp_path: Path) -> None:
-    from gandiva_ray.runtime import client
-
     with pytest.raises(ValueError, match="gandiva"):
         tune.init(policy="gandvia")
     running = client._settings
@@ -234,3 +236,30 @@ def test_init_names_the_argument_that_does_not_fit(arguments: dict[str, Any]) ->
     (name,) = arguments
     with pytest.raises(ValueError, match=f'{name} is "auto" or a'):
         tune.init(**arguments)
+
+
+def test_a_file_called_like_a_standard_module_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "types.py").write_text("raise RuntimeError('not this one')")
+    monkeypatch.chdir(tmp_path)
+    assert search(trainables.count, tmp_path, {"steps": 3}, num_samples=2).counts == {Outcome.COMPLETED: 2}
+
+
+def test_a_template_that_cannot_even_start_fails_its_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "make_actor", in_an_environment_that_ends_python(tmp_path))
+    results = search(trainables.count, tmp_path, {"steps": 3}, num_samples=2)
+    assert {result.outcome for result in results} <= {Outcome.FAILED, Outcome.LOST}
+    assert all("the template process" in result.reason for result in results)
+
+
+def in_an_environment_that_ends_python(tmp_path: Path) -> Any:
+    """As make_actor, but every Python that the actor starts exits before it does anything."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(
+        "import os, sys\nif 'gandiva_ray.trial.template' in ' '.join(sys.orig_argv): os._exit(3)\n"
+    )
+    path = os.pathsep.join([str(tmp_path / "site"), *sys.path])
+
+    def make(cls: type[Any], *arguments: Any, **options: Any) -> Any:
+        return make_actor(cls, *arguments, runtime_env={"env_vars": {"PYTHONPATH": path}}, **options)
+
+    return make
