@@ -1,4 +1,4 @@
-"""One round of deciding for `TimeSlicer`: who gets the devices now, who is asked to give them up."""
+"""One decision of `TimeSlicer`: who gets the devices now, who is asked to give them up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CREDIT = 4  # longest turns that a gang may be owed where it could not run, befo
 _ROUNDING = 1e-6  # quanta of turns by which sums of virtual times may be off
 
 
-class Round:
+class Allotment:
     """Decide on `devices`, a set closed under gangs. The decisions are in `suspends` and `resumes`.
 
     `longest_turn` is what a turn takes when it is contended: a quantum, and the wait for the boundary.

@@ -25,7 +25,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from gandiva_ray.core.allot import Round
+from gandiva_ray.core.allot import Allotment
 from gandiva_ray.core.model import Assignment, Device, JobId
 from gandiva_ray.core.units import DeviceState, Member, OpenTurn, Unit, exclusive_first, fluid_shares
 
@@ -151,7 +151,7 @@ class TimeSlicer:
             self._now = event.at
             touched |= self._apply(event)
         longest_turn = self._quantum + self._delay
-        decided = Round(self._states, self._linked(touched), self._now, self._quantum, longest_turn)
+        decided = Allotment(self._states, self._linked(touched), self._now, self._quantum, longest_turn)
         decided.decide()
         return [*(Suspend(job.id) for job in decided.suspends), *(Resume(job.id, job.held) for job in decided.resumes)]
 
