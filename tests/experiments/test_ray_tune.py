@@ -20,8 +20,8 @@ def test_the_table_gives_medians_a_side_in_the_order_of_the_sides() -> None:
         Search("function", 2, 250.0, 250, 70.0, 0.99),
     ]
     assert table(searches).splitlines()[2:] == [
-        "| Ray Tune, function, defaults | 3 | 250.0 | 200 | 1.500 | 90.0 |",
-        "| gandiva_ray | 1 | 20.0 | 200 | 0.100 | 12.0 |",
+        "| Ray Tune, function, defaults | 3 | 250.0 | 1.0 | 200 | 1.500 | 90.0 |",
+        "| gandiva_ray | 1 | 20.0 | 12.5 | 200 | 0.100 | 12.0 |",
     ]
 
 
