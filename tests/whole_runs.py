@@ -6,7 +6,9 @@ import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,22 +31,28 @@ class Run:
 
 def run_python(*arguments: str, home: Path) -> Run:
     """Run `python *arguments` to its end. Nothing is written to the user's own home."""
-    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    environment |= {"HOME": str(home), "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
-    command = [sys.executable, *arguments]
-    program = subprocess.Popen(
-        command, cwd=home, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    # Ray's own folder too, or the program would join a cluster that somebody started on this machine. Its path is
+    # short, for sockets lie in there.
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as ray_folder:
+        environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+        environment |= {"HOME": str(home), "RAY_TMPDIR": ray_folder, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+        return _run([sys.executable, *arguments], home, environment)
+
+
+def _run(command: list[str], folder: Path, environment: Mapping[str, str]) -> Run:
     ended = threading.Event()
     below: dict[psutil.Process, str] = {}
-    watcher = threading.Thread(target=_watch, args=(psutil.Process(program.pid), below, ended))
-    watcher.start()
-    try:
-        out, err = program.communicate(timeout=120)
-    finally:
-        program.kill()
-        ended.set()
-        watcher.join()
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as program:
+        watcher = threading.Thread(target=_watch, args=(psutil.Process(program.pid), below, ended))
+        watcher.start()
+        try:
+            out, err = program.communicate(timeout=120)
+        finally:
+            program.kill()
+            ended.set()
+            watcher.join()
     _, alive = psutil.wait_procs(list(below), timeout=GONE_WITHIN)
     left = frozenset(below[process] for process in alive if not _is_zombie(process))
     return Run(program.returncode, out, err, frozenset(below.values()), left)
