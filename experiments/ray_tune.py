@@ -13,7 +13,6 @@ learns the same wherever it runs.
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import math
 import multiprocessing
@@ -24,9 +23,8 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -200,8 +198,6 @@ def main(arguments: Sequence[str]) -> None:
             print(f"order {order}, {NAMES[side]}: {search.seconds:.1f} s, {search.epochs} epochs", flush=True)
             searches.append(search)
     print("\n" + table(searches))
-    if options.json:
-        Path(options.json).write_text(json.dumps([asdict(search) for search in searches], indent=1) + "\n")
 
 
 def in_own_process(side: str, order: int, samples: int) -> Search:
@@ -224,19 +220,17 @@ def measure(side: str, order: int, samples: int) -> Search:
 
 
 def table(searches: Sequence[Search]) -> str:
-    """Medians over the orders, as rows of Markdown; how many times sooner is against the first side."""
+    """Medians over the orders, as rows of Markdown. "Times sooner" is against the first side."""
     rows = [
         "| | searches | search, s | times sooner | epochs | seconds an epoch | first at 0.99, s |",
         "|---|---|---|---|---|---|---|",
     ]
-    seconds: dict[str, float] = {}
-    for side in dict.fromkeys(search.side for search in searches):
-        mine = [search for search in searches if search.side == side]
-        seconds[side] = statistics.median(search.seconds for search in mine)
-        sooner = next(iter(seconds.values())) / seconds[side]
+    sides = {search.side: [other for other in searches if other.side == search.side] for search in searches}
+    medians = {side: statistics.median(search.seconds for search in mine) for side, mine in sides.items()}
+    for side, mine in sides.items():
         first = statistics.median(math.inf if search.first is None else search.first for search in mine)
         rows.append(
-            f"| {NAMES[side]} | {len(mine)} | {seconds[side]:.1f} | {sooner:.1f} "
+            f"| {NAMES[side]} | {len(mine)} | {medians[side]:.1f} | {medians[searches[0].side] / medians[side]:.1f} "
             f"| {statistics.median(search.epochs for search in mine):.0f} "
             f"| {statistics.median(search.seconds / search.epochs for search in mine):.3f} "
             f"| {'never' if math.isinf(first) else f'{first:.1f}'} |"
@@ -249,7 +243,6 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--orders", type=int, default=3, help="orders of the configurations (default: %(default)s)")
     parser.add_argument("--samples", type=int, default=SAMPLES, help="configurations (default: %(default)s)")
     parser.add_argument("--only", type=_sides, default=list(SIDES), metavar="SIDE,...", help="of " + ", ".join(SIDES))
-    parser.add_argument("--json", metavar="FILE", help="write every search there")
     return parser.parse_args(arguments)
 
 

@@ -1,4 +1,4 @@
-"""Deciding for `TimeSlicer`: who gets the devices now, who is asked to give them up."""
+"""One decision of `TimeSlicer`: who gets the devices now, who is asked to give them up."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def halving(policy: Policy) -> World:
     milestone = 1
     while len(trials) > 1:
         for _ in range(1000):
-            _one_step(world)
+            _let_all_report(world)
             if all(world.state.jobs[trial].status is Status.PARKED for trial in trials):
                 break
         else:
@@ -82,7 +82,7 @@ def halving(policy: Policy) -> World:
     return world
 
 
-def _one_step(world: World) -> None:
+def _let_all_report(world: World) -> None:
     for job in list(world.orders):
         while job in world.orders:
             world.deliver_order(job)

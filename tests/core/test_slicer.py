@@ -487,6 +487,15 @@ def test_every_job_that_can_run_has_its_turns_whatever_happened_before(steps, wa
         assert world.received(job) > time, job
 
 
+@settings(deadline=None, max_examples=100)
+@given(st.lists(HOMES, min_size=4, max_size=7), STEPS, DELAYS)
+def test_exclusive_jobs_are_never_suspended_where_they_stay(homes, steps, waits) -> None:
+    """`World` checks it at each turn; here it is crowded from the start."""
+    crowd = [(gap, f"job{i}", step) for i, at in enumerate(homes) for gap, step in ((0.0, at), (0.1, "ready"))]
+    world = play(crowd + steps, waits)
+    world.run(world.now + 10.0)
+
+
 @settings(deadline=None, max_examples=50)
 @given(STEPS, DELAYS)
 def test_the_same_events_give_the_same_turns(steps, waits) -> None:
