@@ -92,5 +92,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--trials", type=int, default=256, help="trials at once (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=20, help="reports of each trial (default: %(default)s)")
     parser.add_argument("--devices", type=int, default=2, help="devices (default: %(default)s)")
-    parser.add_argument("--quantum", type=float, default=0.1, help="seconds of a turn (default: %(default)s)")
+    parser.add_argument(
+        "--quantum", type=float, default=0.2, help="seconds of a turn, enough for a report (default: %(default)s)"
+    )
     return parser.parse_args(arguments)
