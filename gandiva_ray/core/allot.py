@@ -68,6 +68,7 @@ class Allotment:
         self._set_clocks()
         for unit in newcomers:
             unit.runnable, unit.paced_at = True, self._now
+            unit.reweigh(self._states)
             unit.forget(0.0, self._longest_turn, self._states)
         gangs = [unit for unit in line if unit.is_gang]
         if gangs:

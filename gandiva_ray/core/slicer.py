@@ -5,7 +5,7 @@ clock of a device is the weighted mean of the virtual times there. Of the jobs w
 clock, the least served is the one whose next turn would be due first at its weight (earliest eligible virtual
 deadline first: Stoica and Abdel-Wahab, 1995). With equal weights that is the job with the least time of turns. With
 unequal ones, least time over weight would not do: ten light jobs would each have a turn before a job ten times as
-heavy had its second.
+heavy had its second. Where a weight changes, what a job is owed in seconds stays as it is, and so does the clock.
 
 The bound: jobs of one device each that stay runnable, with weights w that sum to W on their device, a quantum q and
 mini-batches of at most m <= q, have at every moment had at most (q + m)(1 - w/W) more than w/W of the device's time,
@@ -190,12 +190,8 @@ class TimeSlicer:
         member = self._jobs.get(event.job)
         if member is not None and member.unit.key == key:
             return self._change(member, assignment=assignment)
-        served: Mapping[Device, float] = {}
-        touched: set[Device] = set()
-        if member is not None:
-            served = member.unit.served
-            touched = self._leave(member)
-        unit = self._units.get(key) or self._new_unit(key, devices, served)
+        touched = self._leave(member) if member is not None else set()
+        unit = self._units.get(key) or self._new_unit(key, devices, member.unit if member is not None else None)
         if member is None:
             self._arrivals += 1
             member = self._jobs[event.job] = Member(event.job, self._arrivals, assignment, unit)
@@ -203,8 +199,11 @@ class TimeSlicer:
         unit.jobs[event.job] = member
         return touched | self._change(member, assignment=assignment)
 
-    def _new_unit(self, key: tuple[object, ...], devices: tuple[Device, ...], served: Mapping[Device, float]) -> Unit:
+    def _new_unit(self, key: tuple[object, ...], devices: tuple[Device, ...], before: Unit | None) -> Unit:
+        """A unit for a job that was in the unit `before`: what it had there on devices of this one counts here too."""
+        served = before.served if before is not None else {}
         unit = Unit(key, devices, {device: served.get(device, -math.inf) for device in devices}, limit=devices[0])
+        unit.served_at = before.served_at if before is not None else 0.0
         self._units[key] = unit
         for device in devices:
             state = self._states.setdefault(device, DeviceState())
@@ -222,8 +221,16 @@ class TimeSlicer:
             member.ready = ready
         if assignment is not None:
             member.assignment = assignment
-        member.unit.refresh()
+        self._refresh(member.unit)
         return set(member.unit.devices)
+
+    def _refresh(self, unit: Unit) -> None:
+        """Take over what changed in the unit's members, after charging its turn as it was."""
+        unit.refresh()
+        if unit.runnable:
+            for device in unit.devices:
+                self._states[device].set_clock(device)
+            unit.reweigh(self._states)
 
     def _leave(self, member: Member) -> set[Device]:
         """Take the job out of its unit, and the unit away when it was the last."""
@@ -231,7 +238,7 @@ class TimeSlicer:
         self._charge(unit.devices)
         del unit.jobs[member.id]
         if unit.jobs:
-            unit.refresh()
+            self._refresh(unit)
             return set(unit.devices)
         if unit.runnable:
             unit.withdraw(self._states)

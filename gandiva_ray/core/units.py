@@ -40,8 +40,8 @@ class Member:
 class Unit:
     """Jobs that take their turns together, with the sum of their weights.
 
-    `served` is its virtual time, for each device: seconds of turns over weight. `limit` is the device that limits its
-    fluid share, `pace`. `owed` is, for a gang, that share of the time until `paced_at`, less its turns. `runnable` says
+    `served` is its virtual time, for each device: seconds of turns over weight, at the weight `served_at`. `limit` is
+    the device that limits its fluid share, `pace`. `owed` is, for a gang, that share of the time until `paced_at`, less its turns. `runnable` says
     whether it competes by weight, `due_since` since when it goes before those that do (a gang that is waited for).
     """
 
@@ -54,6 +54,7 @@ class Unit:
     turn_ended_at: float = -math.inf
     order: int = 0
     weight: float = 0.0
+    served_at: float = 0.0
     exclusive: bool = False
     runnable: bool = False
     pace: float = 0.0
@@ -81,6 +82,18 @@ class Unit:
         self.exclusive = any(job.assignment.exclusive for job in here)
         if self.turn is not None and self.weight > 0:
             self.turn.weight = self.weight
+
+    def reweigh(self, states: Mapping[Device, DeviceState]) -> None:
+        """Be ahead of the clocks, or behind them, by as many seconds of turns at the new weight as it was at the old.
+
+        So the clocks stand still. Virtual time itself is not what to keep: one turn at a weight of 0.01 would be made
+        good at weight 1 by a hundred turns of the others.
+        """
+        if self.weight not in (0, self.served_at):
+            for device in self.devices if self.served_at else ():
+                clock = states[device].clock
+                self.served[device] = clock + (self.served[device] - clock) * self.served_at / self.weight
+            self.served_at = self.weight
 
     def withdraw(self, states: Mapping[Device, DeviceState]) -> None:
         """Compete no more. Where it was the last to, the clock stays at its virtual time."""
@@ -143,8 +156,8 @@ class DeviceState:
             runnable = [unit for unit in runnable if unit.limit == device] or runnable
         if runnable:
             base = runnable[0].served[device]  # summing differences keeps equal times equal
-            total = sum([unit.weight for unit in runnable])
-            self.clock = base + sum([unit.weight * (unit.served[device] - base) for unit in runnable]) / total
+            total = sum([unit.served_at for unit in runnable])
+            self.clock = base + sum([unit.served_at * (unit.served[device] - base) for unit in runnable]) / total
 
 
 def exclusive_first(units: Iterable[Unit]) -> list[Unit]:

@@ -102,6 +102,27 @@ def test_a_heavy_job_is_served_between_light_ones_and_not_after_them_all() -> No
     ]  # fmt: skip
 
 
+def test_a_change_of_weight_changes_nothing_in_what_a_job_is_owed() -> None:
+    world = World(quantum=1.0)
+    world.start({"a": home(0), "b": home(0, weight=0.01)})
+    world.run(2.0)
+    assert world.log() == ["0 +a", "1 -a", "1 +b", "2 -b", "2 +a"]
+    world.send(JobPlaced(2.0, "b", home(0)))
+    world.run(6.5)  # b is ahead by one turn of a second, whatever that weighed
+    assert world.log()[5:] == ["4 -a", "4 +b", "5 -b", "5 +a", "6 -a", "6 +b"]
+
+
+def test_a_parked_job_of_little_weight_comes_back_at_its_new_weight_without_delay() -> None:
+    world = World(quantum=1.0)
+    world.start({"a": home(0), "b": home(0, weight=0.01)})
+    world.run(1.5)
+    world.send(TurnEnded(1.5, "b", ready=False))
+    world.run(2.0)
+    world.send(JobPlaced(2.0, "b", home(0)), JobReady(2.0, "b"))
+    world.run(4.5)
+    assert world.log()[3:] == ["1.5 +a", "2.5 -a", "2.5 +b", "3.5 -b", "3.5 +a", "4.5 -a", "4.5 +b"]
+
+
 def test_weight_zero_keeps_the_home_and_takes_no_turns() -> None:
     world = World(quantum=1.0)
     assert world.start({"a": home(0, weight=0.0), "b": home(0)}) == [Resume("b", devices(0))]
@@ -401,6 +422,30 @@ def test_a_job_stays_within_one_quantum_and_one_mini_batch_of_its_share(
     world.start(homes)
     world.run(60.0)
     assert sum(world.received(job) for job in homes) == pytest.approx(60.0)  # the device never idles
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.lists(WEIGHTS, min_size=2, max_size=6),
+    st.lists(st.tuples(st.sampled_from([0.0, 0.3, 1.0, 4.0]), st.integers(0, 5), WEIGHTS | st.just(0.001)), max_size=20),
+    DELAYS,
+    st.sampled_from([0.0, 0.1, 1.0]),
+)
+def test_a_job_stays_near_its_share_however_weights_change(
+    weights: list[float], changes: list[tuple[float, int, float]], waits: list[float], mini_batch: float
+) -> None:
+    world = World(1.0, delays(waits, mini_batch))
+    now = {f"job{i}": weight for i, weight in enumerate(weights)}
+    world.start({job: home(0, weight=weight) for job, weight in now.items()})
+    owed = dict.fromkeys(now, 0.0)
+    for gap, number, weight in [*changes, (20.0, 0, 1.0)]:
+        world.run(world.now + gap)
+        for job in owed:
+            owed[job] += gap * now[job] / sum(now.values())
+            assert abs(world.received(job) - owed[job]) <= 2 * (1.0 + mini_batch) + 1e-6, job
+        if (job := f"job{number}") in now:
+            now[job] = weight
+            world.send(JobPlaced(world.now, job, home(0, weight=weight)))
 
 
 SINGLES = st.lists(st.tuples(WEIGHTS, st.sampled_from([(0,), (1,), (2,)])), min_size=1, max_size=7)
