@@ -1,7 +1,13 @@
-"""Asynchronous successive halving (Li et al., MLSys 2020), with the stopping rule, names and defaults of Ray Tune."""
+"""Asynchronous successive halving (Li et al., MLSys 2020), with the stopping rule, names and defaults of Ray Tune.
+
+That rule judges a trial by those that came to the rung before it, so the order in which they come decides how much is
+trained in vain. Where time is sliced the order is ours: everybody runs up to its first rung, then the best go ahead of
+the others, one for each device, and set the cuts for those that follow.
+"""
 
 from __future__ import annotations
 
+import heapq
 import math
 import random
 from collections.abc import Mapping
@@ -10,9 +16,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gandiva_ray.core.model import Outcome, TrialId
-from gandiva_ray.core.search import Action, Create, Problem, Promote, StopTrial
+from gandiva_ray.core.search import Action, Create, Problem, Promote, Reweigh, StopTrial
 from searchers.checks import check_count, check_knobs, metric_of
 from searchers.sampling import Points, Sampling
+
+AHEAD, BEHIND = 1.0, 0.001
+"""Weights. Those behind share what little they have, and a device where nobody is ahead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +66,15 @@ class _Rung:
 
 @dataclass(slots=True)
 class _Runner:
-    """A trial on its way. `ahead` are the rungs that it is not recorded at, the highest first."""
+    """A trial on its way. `ahead` are the rungs that it is not recorded at, the highest first.
+
+    `worth` is its value at the last rung, larger is better; None before its first one.
+    """
 
     ahead: list[_Rung]
     until: int
+    worth: float | None = None
+    weight: float = AHEAD
 
 
 class AshaSearcher:
@@ -74,6 +88,7 @@ class AshaSearcher:
         self._brackets = [[_Rung(milestone) for milestone in knobs.rungs(s)] for s in range(knobs.brackets)]
         self._random = random.Random(problem.seed)
         self._runners: dict[TrialId, _Runner] = {}
+        self._devices = 1
 
     @property
     def finished(self) -> bool:
@@ -87,21 +102,23 @@ class AshaSearcher:
         if runner is None or step < runner.until:
             return []
         if step >= self._knobs.max_t:
-            return [self._stop(trial, f"used its whole budget of {self._knobs.max_t} reports", Outcome.COMPLETED)]
+            return self._stop(trial, f"used its whole budget of {self._knobs.max_t} reports", Outcome.COMPLETED)
         rung = next(rung for rung in runner.ahead if rung.milestone <= step)
-        verdict = self._judge(rung, step, values[self._metric])
+        value = values[self._metric]
+        verdict = self._judge(rung, step, value)
         if verdict:
-            return [self._stop(trial, verdict, Outcome.STOPPED)]
+            return self._stop(trial, verdict, Outcome.STOPPED)
+        runner.worth = self._worth(value)
         runner.ahead.remove(rung)
         runner.until = self._next_until(runner.ahead, step)
-        return [Promote(trial, runner.until)]
+        return [Promote(trial, runner.until), *self._reweigh()]
 
     def ended(self, trial: TrialId, outcome: Outcome) -> list[Action]:
-        self._runners.pop(trial, None)
-        return []
+        return self._reweigh() if self._runners.pop(trial, None) else []
 
     def capacity(self, devices: int, step_costs: Mapping[TrialId, float]) -> list[Action]:
-        return []
+        self._devices = devices
+        return self._reweigh()
 
     def _enter(self, trial: TrialId) -> int:
         most = max(map(len, self._brackets))
@@ -115,11 +132,15 @@ class AshaSearcher:
         lowest = math.ceil(ahead[-1].milestone) if ahead else self._knobs.max_t
         return min(max(lowest, step + 1), self._knobs.max_t)
 
+    def _worth(self, value: float) -> float:
+        """Larger is better. What is not finite is below all that is."""
+        return self._sign * value if math.isfinite(value) else -math.inf
+
     def _judge(self, rung: _Rung, step: int, value: float) -> str:
-        """Why a trial with this value stops here; empty where it goes on. What is not finite is below all that is."""
+        """Why a trial with this value stops here; empty where it goes on."""
         cutoff = rung.cutoff(self._knobs.reduction_factor)
         others = len(rung.values)
-        worth = self._sign * value if math.isfinite(value) else -math.inf
+        worth = self._worth(value)
         if worth > -math.inf:
             rung.values.append(worth)
         if cutoff is None or worth >= cutoff:
@@ -128,6 +149,20 @@ class AshaSearcher:
             f"{value:.6g} at report {step} is worse than {self._sign * cutoff:.6g}, the cut of the {others} before it"
         )
 
-    def _stop(self, trial: TrialId, reason: str, outcome: Outcome) -> StopTrial:
+    def _stop(self, trial: TrialId, reason: str, outcome: Outcome) -> list[Action]:
         del self._runners[trial]
-        return StopTrial(trial, reason, outcome)
+        return [StopTrial(trial, reason, outcome), *self._reweigh()]
+
+    def _reweigh(self) -> list[Action]:
+        """Who goes ahead, where that changed: those before their first rung; where there is none, the best."""
+        judged = {trial: runner.worth for trial, runner in self._runners.items() if runner.worth is not None}
+        ahead: set[TrialId] = set()
+        if not any(runner.ahead for trial, runner in self._runners.items() if trial not in judged):
+            ahead.update(heapq.nlargest(self._devices, judged, key=judged.__getitem__))
+        changed: list[Action] = []
+        for trial in judged:
+            weight = AHEAD if trial in ahead else BEHIND
+            if weight != self._runners[trial].weight:
+                self._runners[trial].weight = weight
+                changed.append(Reweigh(trial, weight))
+        return changed

@@ -41,8 +41,9 @@ class Unit:
     """Jobs that take their turns together, with the sum of their weights.
 
     `served` is its virtual time, for each device: seconds of turns over weight, at the weight `served_at`. `limit` is
-    the device that limits its fluid share, `pace`. `owed` is, for a gang, that share of the time until `paced_at`, less its turns. `runnable` says
-    whether it competes by weight, `due_since` since when it goes before those that do (a gang that is waited for).
+    the device that limits its fluid share, `pace`. `owed` is, for a gang, that share of the time until `paced_at`, less
+    its turns. `runnable` says whether it competes by weight, `due_since` since when it goes before those that do (a
+    gang that is waited for).
     """
 
     key: tuple[object, ...]

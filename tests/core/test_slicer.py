@@ -427,7 +427,9 @@ def test_a_job_stays_within_one_quantum_and_one_mini_batch_of_its_share(
 @settings(deadline=None, max_examples=150)
 @given(
     st.lists(WEIGHTS, min_size=2, max_size=6),
-    st.lists(st.tuples(st.sampled_from([0.0, 0.3, 1.0, 4.0]), st.integers(0, 5), WEIGHTS | st.just(0.001)), max_size=20),
+    st.lists(
+        st.tuples(st.sampled_from([0.0, 0.3, 1.0, 4.0]), st.integers(0, 5), WEIGHTS | st.just(0.001)), max_size=20
+    ),
     DELAYS,
     st.sampled_from([0.0, 0.1, 1.0]),
 )

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gandiva_ray.core.model import Outcome
-from gandiva_ray.core.search import Promote, StopTrial
+from gandiva_ray.core.search import Promote, Reweigh, StopTrial
 from searchers import ASHA
-from searchers.asha import AshaSearcher
+from searchers.asha import AHEAD, BEHIND, AshaSearcher
 from tests.searchers.problems import problem
 
 
@@ -21,7 +21,14 @@ def start(n: int, mode: str = "max", seed: int = 0, **knobs: Any) -> AshaSearche
 
 
 def report(searcher: AshaSearcher, trial: int, step: int, value: float) -> list[Any]:
-    return searcher.report(f"{trial:05d}", step, {"score": value})
+    """What is to become of the trial; not who goes ahead now."""
+    actions = searcher.report(f"{trial:05d}", step, {"score": value})
+    return [action for action in actions if not isinstance(action, Reweigh)]
+
+
+def weights(searcher: AshaSearcher) -> list[float]:
+    """Of the trials that live, in order of creation."""
+    return [runner.weight for runner in searcher._runners.values()]
 
 
 KNOBS = st.fixed_dictionaries(
@@ -53,7 +60,7 @@ def test_the_same_reports_stop_the_same_trials_as_ray_tunes_scheduler(
         value = chance.randrange(20)
         result = {"training_iteration": steps[trial], "score": value}
         theirs = scheduler.on_trial_result(None, SimpleNamespace(trial_id=trial), result)
-        ours = searcher.report(trial, steps[trial], {"score": float(value)})
+        ours = report(searcher, int(trial), steps[trial], float(value))
         assert any(isinstance(action, StopTrial) for action in ours) == (theirs == "STOP")
         assert bool(ours) == (steps[trial] == until[trial])
         if theirs == "STOP":
@@ -129,6 +136,50 @@ def test_repeated_and_late_reports_and_those_of_ended_trials_change_nothing() ->
     assert report(searcher, 7, 1, 0.1) == []
 
 
+def test_everybody_runs_to_the_first_rung_and_then_the_best_go_ahead_one_for_each_device() -> None:
+    searcher = start(5)
+    assert searcher.capacity(2, {}) == []
+    for trial, value in enumerate([0.5, 0.6, 0.7]):
+        assert searcher.report(f"{trial:05d}", 1, {"score": value})[1:] == [Reweigh(f"{trial:05d}", BEHIND)]
+    assert weights(searcher) == [BEHIND, BEHIND, BEHIND, AHEAD, AHEAD]
+    assert isinstance(report(searcher, 3, 1, 0.0)[0], StopTrial)
+    assert searcher.report("00004", 1, {"score": 0.9}) == [Promote("00004", 4), Reweigh("00002", AHEAD)]
+    assert weights(searcher) == [BEHIND, BEHIND, AHEAD, AHEAD]
+    assert searcher.capacity(3, {}) == [Reweigh("00001", AHEAD)]
+
+
+def test_who_falls_behind_or_ends_makes_room_for_the_next_best() -> None:
+    searcher = start(3)
+    for trial, value in enumerate([0.5, 0.6, 0.7]):
+        report(searcher, trial, 1, value)
+    assert weights(searcher) == [BEHIND, BEHIND, AHEAD]
+    assert searcher.report("00002", 4, {"score": 0.55}) == [
+        Promote("00002", 16), Reweigh("00001", AHEAD), Reweigh("00002", BEHIND),
+    ]  # fmt: skip
+    assert searcher.ended("00001", Outcome.FAILED) == [Reweigh("00002", AHEAD)]
+    stop, ahead = searcher.report("00002", 100, {"score": 0.9})
+    assert (stop.outcome, ahead) == (Outcome.COMPLETED, Reweigh("00000", AHEAD))
+
+
+def test_a_trial_that_comes_later_goes_before_the_best_until_its_first_rung() -> None:
+    searcher = ASHA().start(problem(num_samples=3))
+    searcher.suggest(2)
+    for trial, value in enumerate([0.5, 0.6]):
+        report(searcher, trial, 1, value)
+    assert weights(searcher) == [BEHIND, AHEAD]
+    searcher.suggest(1)
+    assert weights(searcher) == [BEHIND, AHEAD, AHEAD]
+    assert searcher.capacity(1, {}) == [Reweigh("00001", BEHIND)]
+    assert searcher.ended("00002", Outcome.FAILED) == [Reweigh("00001", AHEAD)]
+
+
+def test_a_broken_value_goes_behind_all_others() -> None:
+    searcher = start(2)
+    report(searcher, 0, 1, math.inf)
+    report(searcher, 1, 1, 0.1)
+    assert weights(searcher) == [BEHIND, AHEAD]
+
+
 def test_brackets_are_dealt_by_the_seed_and_more_often_the_more_rungs_they_have() -> None:
     creates = ASHA(max_t=16, brackets=3).start(problem(num_samples=200, seed=3)).suggest(200)
     again = ASHA(max_t=16, brackets=3).start(problem(num_samples=200, seed=3)).suggest(200)
@@ -140,6 +191,15 @@ def test_brackets_are_dealt_by_the_seed_and_more_often_the_more_rungs_they_have(
 def test_brackets_without_rungs_run_to_the_budget() -> None:
     creates = ASHA(max_t=2, brackets=9).start(problem(num_samples=50)).suggest(50)
     assert {create.until for create in creates} == {1, 2}
+
+
+def test_trials_without_rungs_keep_nobody_waiting() -> None:
+    searcher = start(50, max_t=2, brackets=9)
+    rungs = [trial for trial, runner in searcher._runners.items() if runner.ahead]
+    for number, trial in enumerate(rungs):
+        searcher.report(trial, 1, {"score": float(number)})
+    assert searcher._runners[rungs[-1]].weight == AHEAD
+    assert searcher._runners[rungs[0]].weight == BEHIND
 
 
 @pytest.mark.parametrize(
