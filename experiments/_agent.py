@@ -6,7 +6,6 @@ import base64
 import os
 import pickle
 import socket
-import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Mapping
@@ -19,12 +18,14 @@ from gandiva_ray.trial.protocol import (
     RUN,
     SUSPEND,
     Decoder,
+    Environment,
     LaunchMessage,
     Message,
     TemplateArguments,
     encode,
     open_page,
 )
+from gandiva_ray.trial.zygote import Zygote
 
 PATIENCE = 60.0  # seconds that a message may take; a template imports torch before its first one
 
@@ -96,11 +97,10 @@ class Template:
         self._listener.bind("\0" + address)
         self._listener.listen()
         self._listener.settimeout(PATIENCE)
-        arguments = TemplateArguments(address, "overheads", pickle.dumps(trainable), tuple(sys.path), os.getcwd())
-        self._process = subprocess.Popen([sys.executable, "-m", "gandiva_ray.trial.template"], stdin=subprocess.PIPE)
-        assert self._process.stdin is not None
-        self._process.stdin.write(pickle.dumps(arguments))
-        self._process.stdin.close()
+        environment = Environment(tuple(sys.path), os.getcwd())
+        self._zygote = Zygote(environment)
+        self._zygote.open(TemplateArguments(address, "overheads", pickle.dumps(trainable), environment))
+        self._zygote.hang_up()
         self._peers: list[Peer] = []
         self._peer = self._next_peer()
         self._peer.wait_for("ready")
@@ -124,4 +124,4 @@ class Template:
         self._listener.close()
         for peer in self._peers:
             peer.close()
-        self._process.wait(PATIENCE)
+        self._zygote.process.wait(PATIENCE)

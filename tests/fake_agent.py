@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import base64
 import os
-import pickle
 import selectors
 import socket
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -24,6 +21,7 @@ from gandiva_ray.trial.protocol import (
     STOP,
     SUSPEND,
     Decoder,
+    Environment,
     LaunchMessage,
     Message,
     Page,
@@ -31,6 +29,7 @@ from gandiva_ray.trial.protocol import (
     encode,
     open_page,
 )
+from gandiva_ray.trial.zygote import Zygote
 
 PATIENCE = 30.0
 
@@ -107,7 +106,7 @@ class FakeAgent:
 
 
 class FakeTemplate:
-    """A real template process under a fake agent, and the trials that it starts."""
+    """A real template, fork of a real zygote, under a fake agent, and the trials that it starts."""
 
     def __init__(
         self,
@@ -115,22 +114,21 @@ class FakeTemplate:
         folder: Path,
         *,
         sys_path: tuple[str, ...] = (),
-        command: tuple[str, ...] = (sys.executable, "-m", "gandiva_ray.trial.template"),
     ) -> None:
         self.agent = FakeAgent()
         self._folder = folder
         blob = trainable if isinstance(trainable, bytes) else cloudpickle.dumps(trainable)
-        arguments = TemplateArguments(self.agent.address, "search", blob, sys_path, os.getcwd())
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE)
-        assert self.process.stdin is not None
-        self.process.stdin.write(pickle.dumps(arguments))
-        self.process.stdin.close()
+        environment = Environment(sys_path, os.getcwd())
+        self.zygote = Zygote(environment)
+        self.zygote.open(TemplateArguments(self.agent.address, "search", blob, environment))
+        self.zygote.hang_up()
         self.peer = self.agent.peer(role="template")
+        self.pid: int = self.peer.said[0]["pid"]
         self.agent.until(lambda: self.peer.gone or {"ready", "broken"} & set(self.peer.ops()), "ready")
 
     def close(self) -> None:
         self.agent.close()
-        self.process.wait(PATIENCE)
+        self.zygote.process.wait(PATIENCE)
 
     def launch(
         self,

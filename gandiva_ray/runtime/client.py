@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from gandiva_ray.runtime.messages import NodeView, Payload, Settings, Updates
 from gandiva_ray.runtime.scheduler_actor import SchedulerActor
 from gandiva_ray.runtime.trial_actor import TrialActor
 from gandiva_ray.search_session import DeviceView
+from gandiva_ray.trial.protocol import Environment
 
 LONG_POLL = 1.0
 # Step costs are for searchers that plan by them; they change slowly.
@@ -100,7 +101,7 @@ class SearchSession:
         self._path = path.absolute()
         self._seed = seed
         self._nodes: dict[NodeId, NodeView] = {}
-        self._actors: dict[NodeId, Actor] = {}
+        self._opened: dict[NodeId, tuple[Actor, ray.ObjectRef[Any]]] = {}
         self._devices: dict[NodeId, list[DeviceView]] = {}
         self._polls: dict[ray.ObjectRef[Any], NodeId | None] = {}
         self._costs: dict[TrialId, float] = {}
@@ -160,8 +161,10 @@ class SearchSession:
         self._closed = True
         with contextlib.suppress(ray.exceptions.RayError):
             ray.get(self._scheduler.close.remote(self._multi_job))
-        for actor in self._actors.values():
-            ray.kill(actor)
+        for actor, opened in self._opened.values():
+            with contextlib.suppress(ray.exceptions.RayError):
+                ray.get(opened)  # or Ray might close it before it opens it
+                ray.get(actor.close.remote(self._multi_job))
 
     # --- polls
 
@@ -174,9 +177,9 @@ class SearchSession:
         for node, view in before.items():
             if node not in self._nodes or self._nodes[node].address != view.address:  # lost, or its agent was
                 self._devices.pop(node, None)
-                ray.kill(self._actors.pop(node))
+                del self._opened[node]
         for view in nodes:
-            if view.node not in self._actors:
+            if view.node not in self._opened:
                 self._attach(view)
                 self._poll_agent(view.node, 0)
         self._polls[self._scheduler.watch.remote(self._multi_job, batch.last, LONG_POLL)] = None
@@ -195,19 +198,9 @@ class SearchSession:
         return events
 
     def _attach(self, view: NodeView) -> None:
-        """A trial actor on the node, inside the group of one of its devices: the node is ours as long as that is."""
-        actor = make_actor(
-            TrialActor,
-            view.address,
-            self._multi_job,
-            self._trainable,
-            _sys_path(),
-            os.getcwd(),
-            num_cpus=0,
-            num_gpus=0.001 if view.gpus else 0,
-            scheduling_strategy=PlacementGroupSchedulingStrategy(view.group, placement_group_capture_child_tasks=True),
-        )
-        self._actors[view.node] = actor
+        """Open the search in the driver's trial actor on the node."""
+        actor = _trial_actor(view)
+        self._opened[view.node] = actor, actor.open.remote(self._multi_job, view.address, self._trainable)
         _ask(self._scheduler.attach.remote(self._multi_job, view.node, actor))
 
     # --- updates
@@ -239,6 +232,47 @@ class SearchSession:
 
     def _job(self, trial: TrialId) -> JobId:
         return f"{self._multi_job}/{trial}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """A trial actor of this driver. `address` is that of the agent with which it came, and goes."""
+
+    actor: Actor
+    address: str
+    environment: Environment
+
+
+_own: dict[NodeId, _Own] = {}
+
+
+def _trial_actor(view: NodeView) -> Actor:
+    """This driver's on the node, made if there is none, or none that still fits, from an earlier search.
+
+    It is inside the group of one of the node's devices: the node is ours as long as that is.
+    """
+    environment = Environment(_sys_path(), os.getcwd())
+    own = _own.get(view.node)
+    if own is not None and own.address == view.address:
+        if own.environment == environment and _lives(own.actor):
+            return own.actor
+        ray.kill(own.actor)
+    actor = make_actor(
+        TrialActor,
+        environment,
+        num_cpus=0,
+        num_gpus=0.001 if view.gpus else 0,
+        scheduling_strategy=PlacementGroupSchedulingStrategy(view.group, placement_group_capture_child_tasks=True),
+    )
+    _own[view.node] = _Own(actor, view.address, environment)
+    return actor
+
+
+def _lives(actor: Actor) -> bool:
+    try:
+        return bool(ray.get(actor.lives.remote()))
+    except ray.exceptions.RayActorError:
+        return False
 
 
 def _ask(answer: ray.ObjectRef[Any]) -> Any:

@@ -271,7 +271,7 @@ class SchedulerActor:
 
     async def _watch_over(self, multi_job: MultiJobId, node: NodeId, trial_actor: Actor) -> None:
         with contextlib.suppress(ray.exceptions.RayError):
-            await trial_actor.live.remote()
+            await trial_actor.live.remote(multi_job)
         if (entry := self._multi_jobs.get(multi_job)) is not None:
             entry.trial_actors.discard(node)
 

@@ -1,61 +1,79 @@
-"""The TrialActor: holds one multi-job's template on one node. The driver owns it, so it dies with the driver."""
+"""The TrialActor: a driver's processes on one node. The driver owns it, so it dies with the driver."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import pickle
-import subprocess
 import sys
 import threading
-from collections.abc import Sequence
-from typing import IO
+from collections import defaultdict
+from collections.abc import Callable
 
 from gandiva_ray.core.model import MultiJobId
-from gandiva_ray.trial.protocol import Channel, TemplateArguments
+from gandiva_ray.trial.protocol import Environment, TemplateArguments, tell_broken
+from gandiva_ray.trial.zygote import Zygote
 
 
 class TrialActor:
-    """Its process group of template and trials hangs on this process by PR_SET_PDEATHSIG."""
+    """Holds a zygote and, for each open search, a template and its trials.
 
-    def __init__(
-        self, address: str, multi_job: MultiJobId, trainable: bytes, sys_path: Sequence[str], working_dir: str
-    ) -> None:
-        own = [entry for entry in sys.path if entry not in sys_path]
-        arguments = TemplateArguments(address, multi_job, trainable, (*sys_path, *own), working_dir)
-        self._process: subprocess.Popen[bytes] | None = None
+    All of them hang on this process by PR_SET_PDEATHSIG.
+    """
+
+    def __init__(self, environment: Environment) -> None:
+        own = tuple(entry for entry in sys.path if entry not in environment.sys_path)
+        self._environment = Environment((*environment.sys_path, *own), environment.working_dir)
+        self._open: dict[MultiJobId, TemplateArguments] = {}
+        self._closed: defaultdict[MultiJobId, asyncio.Event] = defaultdict(asyncio.Event)
+        self._zygote: Zygote | None = None
+        self._end = ""  # how the zygote ended
+        self._sending = asyncio.Lock()
         started = threading.Event()
         # The death signal follows the thread that forks, so this thread must live as long as the process.
-        threading.Thread(target=self._hold, args=(arguments, started), daemon=True).start()
+        threading.Thread(target=self._hold, args=(started,), daemon=True).start()
         started.wait()
 
-    async def live(self) -> None:
-        """Never returns: whoever waits learns of this actor's death, and so of its driver's, at once."""
-        await asyncio.Event().wait()
+    async def lives(self) -> bool:
+        """Whether it can open searches."""
+        return not self._end
 
-    def _hold(self, arguments: TemplateArguments, started: threading.Event) -> None:
+    async def open(self, multi_job: MultiJobId, address: str, trainable: bytes) -> None:
+        """Start a template for a search; `address` is the agent's socket."""
+        arguments = self._open[multi_job] = TemplateArguments(address, multi_job, trainable, self._environment)
+        await self._send(lambda zygote: zygote.open(arguments))
+        if self._end:
+            self._tell_end(arguments)
+
+    async def live(self, multi_job: MultiJobId) -> None:
+        """Returns when the search is closed: whoever waits learns of its driver's death at once."""
+        await self._closed[multi_job].wait()
+
+    async def close(self, multi_job: MultiJobId) -> None:
+        """Let the search's template end."""
+        self._closed[multi_job].set()
+        del self._open[multi_job]
+        await self._send(lambda zygote: zygote.close(multi_job))
+
+    async def _send(self, order: Callable[[Zygote], None]) -> None:
+        """In a thread, for a zygote does not listen while it imports."""
+        async with self._sending:
+            with contextlib.suppress(OSError):  # _hold sees its end, and says so
+                if self._zygote is not None:
+                    await asyncio.to_thread(order, self._zygote)
+
+    def _hold(self, started: threading.Event) -> None:
         try:
-            self._process = subprocess.Popen(
-                # -P: a file of the user's called like a standard module must not be taken for it.
-                [sys.executable, "-P", "-m", "gandiva_ray.trial.template"],
-                stdin=subprocess.PIPE,
-                cwd=arguments.working_dir if os.path.isdir(arguments.working_dir) else None,
-                env={**os.environ, "PYTHONHASHSEED": "0"},  # a set has the same order in every trial on every node
-            )
-            pipe: IO[bytes] | None = self._process.stdin
-            assert pipe is not None
-            with pipe:
-                pickle.dump(arguments, pipe)
+            self._zygote = Zygote(self._environment)
+        except OSError as error:
+            self._end = f"did not start: {error}"
+            return
         finally:
             started.set()
-        self._tell_its_end(arguments, self._process.wait())
+        code = self._zygote.process.wait()
+        self._end = f"ended with code {code}; what it printed is in Ray's log of the TrialActor"
+        for arguments in list(self._open.values()):
+            self._tell_end(arguments)
 
-    def _tell_its_end(self, arguments: TemplateArguments, code: int) -> None:
-        """A template that dies before it could connect would be waited for without end."""
-        with contextlib.suppress(OSError):  # the agent is gone, and with it all that waits
-            channel = Channel(arguments.address)
-            channel.send({"op": "hello", "multi_job": arguments.multi_job, "pid": os.getpid(), "role": "template"})
-            error = f"the template process ended with code {code}; what it printed is in Ray's log of the TrialActor"
-            channel.send({"op": "broken", "error": error})
-            channel.close()
+    def _tell_end(self, arguments: TemplateArguments) -> None:
+        """What waits for a template of a zygote that is gone would wait without end."""
+        tell_broken(arguments, f"the process that templates are forked from {self._end}")

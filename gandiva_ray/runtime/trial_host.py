@@ -186,7 +186,7 @@ class TrialHost:
                 for trial in template.take_waiting():
                     self._fork(template, trial)
             case "broken":
-                template.broken = message["error"]
+                template.broken = template.broken or message["error"]
                 for trial in template.take_waiting():
                     self._refuse(trial, template.broken)
             case "exited":

@@ -77,7 +77,7 @@ def _connect(birth: Birth) -> session.Session:
 
 
 def _train(birth: Birth, own: session.Session) -> None:
-    _settle(birth.launch, birth.arguments.working_dir)
+    _settle(birth.launch, birth.arguments.environment.working_dir)
     trainable = birth.load()
     seed_everything(birth.launch.seed, birth.launch.trial)
     config = pickle.loads(base64.b64decode(birth.launch.config))

@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gandiva_ray.trial import session
-from gandiva_ray.trial.protocol import TemplateArguments
+from gandiva_ray.trial.protocol import Environment
 
 Trainable = Callable[[Mapping[str, Any]], Any]
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-def prepare_environment(arguments: TemplateArguments) -> None:
+def prepare_environment(environment: Environment) -> None:
     """To be called before torch and numpy are imported: their libraries read the environment once."""
-    sys.path[:] = dict.fromkeys([*_absolute(arguments.sys_path, arguments.working_dir), *sys.path])
+    sys.path[:] = dict.fromkeys([*_absolute(environment.sys_path, environment.working_dir), *sys.path])
     set_thread_variables(1)
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # `torch.cuda.is_available()` must not initialise CUDA
 
@@ -32,14 +32,8 @@ def set_thread_variables(threads: int) -> None:
     os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(threads)))
 
 
-def load_trainable(arguments: TemplateArguments) -> Trainable:
-    """Import torch, make its optimisers a door to the boundary, unpickle the training function; may raise anything."""
-    _hook_optimizers()
-    trainable: Trainable = pickle.loads(arguments.trainable)
-    return trainable
-
-
-def _hook_optimizers() -> None:
+def import_torch() -> None:
+    """And make its optimisers a door to the boundary."""
     import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -48,3 +42,9 @@ def _hook_optimizers() -> None:
 
     # A compiled step must call it, and not have it traced into a graph.
     register_optimizer_step_post_hook(torch.compiler.disable(after_step))  # type: ignore[no-untyped-call]
+
+
+def load_trainable(pickled: bytes) -> Trainable:
+    """May raise anything."""
+    trainable: Trainable = pickle.loads(pickled)
+    return trainable

@@ -1,11 +1,12 @@
 """What a node's agent and the processes of its trials say to each other, and the page of memory they share.
 
 The agent listens on an abstract Unix socket. Two kinds of process connect: a **template**, which forks trials when
-told to, and a **trial**. Each message is one JSON object behind its length (4 bytes, big-endian); `op` says which.
+told to, and a **trial**. (Where a template ends before it could say so, its parent connects in its place.) Each message
+is one JSON object behind its length (4 bytes, big-endian); `op` says which.
 
     template -> agent   hello    {multi_job, pid, role: "template"}
                         ready    {fork_safe, why}          torch is imported, the trainable unpickled
-                        broken   {error}                   the trainable could not be unpickled: traceback
+                        broken   {error}                   no trial can be started from it: traceback, or how it ended
                         exited   {job, code}               a trial's process ended; a signal is a negative code
     agent -> template   launch   LaunchMessage's fields
     trial -> agent      hello    {job, pid, page, role: "trial"}   `page` is a file descriptor of the trial's own
@@ -27,6 +28,7 @@ clears it before it says `resume`.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import mmap
@@ -104,17 +106,31 @@ class LaunchMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class TemplateArguments:
-    """What a trial actor writes, pickled, to the standard input of a template.
+class Environment:
+    """Where a zygote works: the driver's `sys.path` and working directory."""
 
-    `address` is the agent's socket without its leading NUL; `trainable` is cloudpickled; `working_dir` is the driver's.
+    sys_path: tuple[str, ...]
+    working_dir: str
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateArguments:
+    """What a trial actor tells a zygote to fork a template for a search.
+
+    `address` is the agent's socket without its leading NUL; `trainable` is cloudpickled.
     """
 
     address: str
     multi_job: str
     trainable: bytes
-    sys_path: tuple[str, ...]
-    working_dir: str
+    environment: Environment
+
+
+@dataclass(frozen=True, slots=True)
+class CloseTemplate:
+    """The search is over."""
+
+    multi_job: str
 
 
 def encode(message: Message) -> bytes:
@@ -173,3 +189,12 @@ class Channel:
 
     def close(self) -> None:
         self._socket.close()
+
+
+def tell_broken(arguments: TemplateArguments, error: str) -> None:
+    """Say for a template that it can start no trial."""
+    with contextlib.suppress(OSError):  # the agent is gone, and with it all that waits
+        channel = Channel(arguments.address)
+        channel.send({"op": "hello", "multi_job": arguments.multi_job, "pid": os.getpid(), "role": "template"})
+        channel.send({"op": "broken", "error": error})
+        channel.close()

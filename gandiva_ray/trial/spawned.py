@@ -6,7 +6,7 @@ import pickle
 import sys
 
 from gandiva_ray.trial.child import Birth, live
-from gandiva_ray.trial.loading import load_trainable, prepare_environment
+from gandiva_ray.trial.loading import Trainable, import_torch, load_trainable, prepare_environment
 from gandiva_ray.trial.protocol import LaunchMessage, TemplateArguments
 
 
@@ -14,8 +14,13 @@ def main() -> None:
     arguments: TemplateArguments
     launch: LaunchMessage
     arguments, launch, template = pickle.loads(sys.stdin.buffer.read())
-    prepare_environment(arguments)
-    live(Birth(arguments, launch, template, lambda: load_trainable(arguments)))
+    prepare_environment(arguments.environment)
+
+    def load() -> Trainable:
+        import_torch()
+        return load_trainable(arguments.trainable)
+
+    live(Birth(arguments, launch, template, load))
 
 
 if __name__ == "__main__":

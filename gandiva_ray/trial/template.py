@@ -1,7 +1,7 @@
-"""The process that trials are forked from: `python -m gandiva_ray.trial.template`, TemplateArguments on its stdin.
+"""The process that the trials of a search are forked from, itself a fork of the zygote.
 
-It imports torch and unpickles the training function once, and does once what torch otherwise does late in every trial.
-A fork of it reaches its first mini-batch in milliseconds, and shares its memory and whatever data the training function
+It unpickles the training function once; torch is there, and has done what it otherwise does late in every trial. A fork
+of it reaches its first mini-batch in milliseconds, and shares its memory and whatever data the training function
 captured. Where forking is not safe, each trial is a fresh process instead, started from here and ended with this one.
 """
 
@@ -16,38 +16,53 @@ import signal
 import sys
 import time
 import traceback
+from typing import NoReturn
 
-from gandiva_ray.trial import processes
-from gandiva_ray.trial.child import Birth, live
-from gandiva_ray.trial.loading import Trainable, load_trainable, prepare_environment
+from gandiva_ray.trial import child, processes
+from gandiva_ray.trial.loading import Trainable, load_trainable
 from gandiva_ray.trial.protocol import Channel, LaunchMessage, Message, TemplateArguments
-from gandiva_ray.trial.warm import fork_hazard, warm_up
+from gandiva_ray.trial.warm import fork_hazard
 
 # What a trial leaves behind is asked to end, so that multiprocessing's helpers can clean up, and after this killed.
 _GRACE = 1.0
 
 
-def main() -> None:
-    processes.die_with_parent(os.getppid())
-    arguments: TemplateArguments = pickle.loads(sys.stdin.buffer.read())
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, who decides
-    prepare_environment(arguments)
-    channel = Channel(arguments.address)
-    channel.send({"op": "hello", "multi_job": arguments.multi_job, "pid": os.getpid(), "role": "template"})
+def live(arguments: TemplateArguments, zygote: int, error: str, hazard: str) -> NoReturn:
+    """Be the template of a search, in a fork of `zygote`, until its agent is gone.
+
+    `error` is why the zygote is of no use, `hazard` why forks of forks of it would not work.
+    """
+    code = 1
     try:
-        trainable = load_trainable(arguments)
-        warm_up()
+        processes.die_with_parent(zygote)
+        channel = Channel(arguments.address)
+        channel.send({"op": "hello", "multi_job": arguments.multi_job, "pid": os.getpid(), "role": "template"})
+        trainable, error = (None, error) if error else _load(arguments.trainable)
+        if trainable is None:
+            channel.send({"op": "broken", "error": error})
+        else:
+            _serve(arguments, trainable, channel, hazard or fork_hazard())
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        processes.leave(code)  # exit handlers and threads of what was unpickled might keep it
+
+
+def _load(pickled: bytes) -> tuple[Trainable | None, str]:
+    try:
+        return load_trainable(pickled), ""
     except BaseException:  # a module may call sys.exit() when it is imported
-        channel.send({"op": "broken", "error": traceback.format_exc()})
-        processes.leave(1)
-    why = fork_hazard()
-    template = Template(arguments, trainable, channel, fork_safe=not why)
+        return None, traceback.format_exc()
+
+
+def _serve(arguments: TemplateArguments, trainable: Trainable, channel: Channel, hazard: str) -> None:
+    template = Template(arguments, trainable, channel, fork_safe=not hazard)
     gc.collect()
-    gc.freeze()  # or the first collection in each trial would touch, and so copy, every page
+    gc.freeze()  # what was unpickled too
     sys.stdout.flush()  # or each trial would write it once more
-    channel.send({"op": "ready", "fork_safe": not why, "why": why})
+    channel.send({"op": "ready", "fork_safe": not hazard, "why": hazard})
     template.serve()
-    processes.leave(0)  # exit handlers and threads of what was unpickled might keep it
 
 
 class Template:
@@ -103,7 +118,7 @@ class Template:
             self._channel.close()
             os.close(self._wake_read)
             os.close(self._wake_write)
-            live(Birth(self._arguments, launch, template, lambda: self._trainable))
+            child.live(child.Birth(self._arguments, launch, template, lambda: self._trainable))
         return pid
 
     def _spawn(self, launch: LaunchMessage) -> int:
@@ -143,7 +158,3 @@ class Template:
             processes.send_signal(pids, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(-1, 0)
-
-
-if __name__ == "__main__":
-    main()

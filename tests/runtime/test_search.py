@@ -137,7 +137,7 @@ def test_a_killed_trial_fails_alone(tmp_path: Path) -> None:
 
 
 def our_processes() -> list[psutil.Process]:
-    """Templates and trials below this process."""
+    """Zygotes, templates and trials below this process."""
     found = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
@@ -146,12 +146,29 @@ def our_processes() -> list[psutil.Process]:
     return found
 
 
-def test_nothing_runs_after_a_search(tmp_path: Path) -> None:
-    results = search(trainables.tell_where, tmp_path, num_samples=3)
-    pids = [result.metrics["pid"] for result in results]
-    eventually(lambda: not any(map(psutil.pid_exists, pids)), 10, "the trials are gone")
-    eventually(lambda: not our_processes(), 10, "the templates are gone")
-    assert scheduler_status()["multi_jobs"] == {}
+def test_after_a_search_only_the_zygote_is_left_for_the_next_one(tmp_path: Path) -> None:
+    zygotes = []
+    for _ in range(2):
+        results = search(trainables.tell_where, tmp_path, num_samples=3)
+        pids = [result.metrics["pid"] for result in results]
+        eventually(lambda pids=pids: not any(map(psutil.pid_exists, pids)), 10, "the trials are gone")
+        eventually(lambda: len(our_processes()) == 1, 10, "the templates are gone")
+        assert scheduler_status()["multi_jobs"] == {}
+        zygotes += our_processes()
+    assert zygotes[0] == zygotes[1]
+
+
+def test_a_killed_zygote_or_trial_actor_is_made_anew_for_the_next_search(tmp_path: Path) -> None:
+    for _ in range(2):
+        assert search(trainables.count, tmp_path, {"steps": 3}, num_samples=2).counts == {Outcome.COMPLETED: 2}
+        (zygote,) = our_processes()
+        zygote.kill()
+        eventually(lambda zygote=zygote: not zygote.is_running(), 10, "it is gone")
+    assert search(trainables.count, tmp_path, {"steps": 3}, num_samples=2).counts == {Outcome.COMPLETED: 2}
+    (zygote,) = our_processes()
+    zygote.parent().kill()
+    eventually(lambda: not zygote.is_running(), 10, "it is gone with its actor")
+    assert search(trainables.count, tmp_path, {"steps": 3}, num_samples=2).counts == {Outcome.COMPLETED: 2}
 
 
 def test_the_same_search_gives_the_same_results(tmp_path: Path) -> None:
@@ -244,18 +261,18 @@ def test_a_file_called_like_a_standard_module_does_no_harm(tmp_path: Path, monke
     assert search(trainables.count, tmp_path, {"steps": 3}, num_samples=2).counts == {Outcome.COMPLETED: 2}
 
 
-def test_a_template_that_cannot_even_start_fails_its_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_zygote_that_cannot_even_start_fails_its_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "make_actor", in_an_environment_that_ends_python(tmp_path))
     results = search(trainables.count, tmp_path, {"steps": 3}, num_samples=2)
     assert {result.outcome for result in results} <= {Outcome.FAILED, Outcome.LOST}
-    assert all("the template process" in result.reason for result in results)
+    assert all("the process that templates are forked from" in result.reason for result in results)
 
 
 def in_an_environment_that_ends_python(tmp_path: Path) -> Any:
     """As make_actor, but every Python that the actor starts exits before it does anything."""
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(
-        "import os, sys\nif 'gandiva_ray.trial.template' in ' '.join(sys.orig_argv): os._exit(3)\n"
+        "import os, sys\nif 'gandiva_ray.trial.zygote' in ' '.join(sys.orig_argv): os._exit(3)\n"
     )
     path = os.pathsep.join([str(tmp_path / "site"), *sys.path])
 

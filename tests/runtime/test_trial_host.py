@@ -4,7 +4,6 @@ import asyncio
 import os
 import pickle
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -25,7 +24,8 @@ from gandiva_ray.runtime import listener, trial_host
 from gandiva_ray.runtime.devices import Hardware
 from gandiva_ray.runtime.messages import Payload
 from gandiva_ray.runtime.trial_host import TrialHost
-from gandiva_ray.trial.protocol import TemplateArguments
+from gandiva_ray.trial.protocol import Environment, TemplateArguments
+from gandiva_ray.trial.zygote import Zygote
 from tests.runtime import trainables
 
 CORES = sorted(os.sched_getaffinity(0))[:2]
@@ -40,7 +40,7 @@ class Bench:
     host: TrialHost
     folder: Path
     facts: list[Event]
-    template: subprocess.Popen[bytes]
+    zygote: Zygote
     told: list[TrialEvent] = field(default_factory=list)
     confirmed: int = 0
 
@@ -76,6 +76,11 @@ class Bench:
     def started(self, trial: str) -> bool:
         return any(isinstance(e, TrialStarted) and e.trial == trial for e in self.told)
 
+    @property
+    def template(self) -> int:
+        (template,) = psutil.Process(self.zygote.process.pid).children()
+        return template.pid
+
     def pid(self, trial: str) -> int:
         (pid,) = [e.pid for e in self.told if isinstance(e, TrialStarted) and e.trial == trial]
         return pid
@@ -95,17 +100,16 @@ async def bench(folder: Path, trainable: Any = trainables.count, quantum: float 
     address = await host.start()
     host.set_inventory({ONE: Hardware(cores=(CORES[0],)), TWO: Hardware(cores=(CORES[-1],))})
     pickled = trainable if isinstance(trainable, bytes) else cloudpickle.dumps(trainable)
-    arguments = TemplateArguments(address, "search", pickled, tuple(sys.path), os.getcwd())
-    template = subprocess.Popen([sys.executable, "-m", "gandiva_ray.trial.template"], stdin=subprocess.PIPE)
-    assert template.stdin is not None
-    with template.stdin as pipe:
-        pipe.write(pickle.dumps(arguments))
+    environment = Environment(tuple(sys.path), os.getcwd())
+    zygote = Zygote(environment)
+    zygote.open(TemplateArguments(address, "search", pickled, environment))
+    zygote.hang_up()
     try:
-        yield Bench(host, folder, facts, template)
+        yield Bench(host, folder, facts, zygote)
     finally:
-        children = psutil.Process(template.pid).children(recursive=True) if template.poll() is None else []
+        children = psutil.Process(zygote.process.pid).children(recursive=True) if zygote.process.poll() is None else []
         host.stop()
-        await asyncio.to_thread(template.wait, 10)
+        await asyncio.to_thread(zygote.process.wait, 10)
         _, alive = await asyncio.to_thread(psutil.wait_procs, children, 10)
         assert not alive
 
@@ -228,7 +232,7 @@ def test_when_the_template_is_killed_its_trials_are_lost(tmp_path: Path) -> None
         async with bench(tmp_path) as b:
             b.launch("a", "b")
             await b.until(lambda: b.steps("a") > 0 and b.steps("b") > 0, "both run")
-            b.template.kill()
+            os.kill(b.template, signal.SIGKILL)
             await b.until(lambda: bool(b.ends("a") and b.ends("b")), "both are missed")
             assert {e.outcome for e in (*b.ends("a"), *b.ends("b"))} == {Outcome.LOST}
             lost = [f for f in b.facts if isinstance(f, JobFailed)]
@@ -258,10 +262,10 @@ def test_nothing_is_left_of_a_forgotten_search(tmp_path: Path) -> None:
             b.launch("a", "b", on=ONE)
             b.launch("c", on=TWO, until=1)
             await b.until(lambda: all(b.steps(j) > 0 for j in "abc"), "all run")
-            pids = [b.pid(j) for j in "abc"]
+            pids, template = [b.pid(j) for j in "abc"], b.template
             b.host.forget("search")
             assert [view.at_home for view in b.host.view()] == [0, 0]
-            for pid in (*pids, b.template.pid):
+            for pid in (*pids, template):
                 with suppress(psutil.NoSuchProcess):
                     await asyncio.to_thread(psutil.Process(pid).wait, 10)
 

@@ -11,10 +11,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import psutil
 import pytest
 
-from tests.fake_agent import FakeTemplate, FakeTrial
+from gandiva_ray.trial.protocol import Environment, TemplateArguments
+from gandiva_ray.trial.zygote import Zygote
+from tests.fake_agent import FakeAgent, FakeTemplate, FakeTrial
 from tests.trial import trainables
 from tests.trial.conftest import ROOT
 
@@ -95,31 +98,75 @@ def test_when_the_agent_goes_template_trials_and_their_children_end(tmp_path: Pa
     waiting = template.launch({"do": "forever"})
     running, pids = trial_with_children(template)
     template.close()
-    assert template.process.returncode == 0
+    assert template.zygote.process.returncode == 0
     until = time.monotonic() + 10
     while any(map(runs, (waiting.pid, running.pid, *pids))):
         assert time.monotonic() < until
         time.sleep(0.01)
 
 
-def test_when_the_parent_of_a_template_is_killed_all_below_it_dies(tmp_path: Path) -> None:
-    parent = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'gandiva_ray.trial.template'])"
-    template = FakeTemplate(trainables.dispatch, tmp_path, sys_path=(ROOT,), command=(sys.executable, "-c", parent))
+def test_when_the_zygote_is_killed_all_below_it_dies(tmp_path: Path) -> None:
+    template = FakeTemplate(trainables.dispatch, tmp_path, sys_path=(ROOT,))
     trials = [template.launch({"do": "forever"}) for _ in range(3)]
     trials[0].resume()
     trials[1].resume()
     trials[1].suspend()
-    template.process.kill()
-    until_none_runs(template, template.peer.said[0]["pid"], *(trial.pid for trial in trials))
+    template.zygote.process.kill()
+    until_none_runs(template, template.pid, *(trial.pid for trial in trials))
     template.close()
 
 
-def test_a_killed_template_takes_its_trials_with_it(tmp_path: Path) -> None:
+def test_when_the_parent_of_the_zygote_is_killed_it_dies(tmp_path: Path) -> None:
+    code = """if True:
+        import time
+        from gandiva_ray.trial.protocol import Environment
+        from gandiva_ray.trial.zygote import Zygote
+        print(Zygote(Environment((), "/")).process.pid, flush=True)
+        time.sleep(600)
+    """
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    zygote = int(parent.stdout.readline())
+    parent.kill()
+    parent.communicate()
+    deadline = time.monotonic() + 10
+    while runs(zygote):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_killed_template_takes_its_trials_with_it_and_its_zygote_says_so(tmp_path: Path) -> None:
     template = FakeTemplate(trainables.dispatch, tmp_path, sys_path=(ROOT,))
     trial = template.launch({"do": "forever"})
     trial.resume()
-    template.process.kill()
+    os.kill(template.pid, signal.SIGKILL)
     until_none_runs(template, trial.pid)
+    in_its_place = template.agent.peer(role="template", pid=template.zygote.process.pid)
+    template.agent.until(lambda: in_its_place.gone)
+    assert "the template process ended with code -9" in in_its_place.said[1]["error"]
+    template.close()
+
+
+def test_a_zygote_serves_one_search_after_another_and_ends_those_that_do_not(tmp_path: Path) -> None:
+    agent, environment = FakeAgent(), Environment((ROOT,), os.getcwd())
+    zygote = Zygote(environment)
+    for search in ("first", "second"):
+        zygote.open(TemplateArguments(agent.address, search, cloudpickle.dumps(trainables.dispatch), environment))
+    first, second = (agent.peer(role="template", multi_job=search) for search in ("first", "second"))
+    for peer in (first, second):
+        agent.until(lambda peer=peer: "ready" in peer.ops())
+    zygote.close("first")  # though its agent still holds the line
+    agent.until(lambda: first.gone)
+    assert not second.gone
+    agent.close()
+    zygote.hang_up()
+    assert zygote.process.wait(10) == 0
+
+
+def test_where_torch_cannot_be_imported_the_search_is_told(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('no torch here')")
+    template = FakeTemplate(trainables.dispatch, tmp_path, sys_path=(str(tmp_path), ROOT))
+    assert template.peer.said[1]["error"].endswith("ImportError: no torch here\n")
     template.close()
 
 
@@ -167,7 +214,7 @@ def test_where_forking_is_unsafe_trials_are_spawned(tmp_path: Path) -> None:
     assert trial.exit_code() == 0, trial.stderr()
     assert all(cores == [core] for cores in trial.metrics()[0]["cores"])
     template.close()
-    assert template.process.returncode == 0
+    assert template.zygote.process.returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -181,4 +228,4 @@ def test_a_training_function_that_cannot_be_loaded_is_told(tmp_path: Path, blob:
     assert broken["error"].startswith("Traceback")
     assert error in broken["error"]
     template.close()
-    assert template.process.returncode == 1
+    assert template.zygote.process.returncode == 0
