@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from gandiva_ray.core.model import Device
 from gandiva_ray.core.units import DeviceState, Member, OpenTurn, Unit, exclusive_first, fluid_shares
 
+OUTWEIGHS = 10  # times the weight of who has the turn: then a job that is served less does not wait for its quantum
 CREDIT = 4  # longest turns that a gang may be owed where it could not run, before the rest is forgotten
 _ROUNDING = 1e-6  # quanta of turns by which sums of virtual times may be off
 
@@ -136,11 +137,13 @@ class Allotment:
             self._make_due(unit)
 
     def _gives_way(self, turn: OpenTurn, unit: Unit) -> bool:
-        """Whether a turn ends for a unit that is served less: when its quantum is over, and at once for a gang.
+        """Whether a turn ends for a unit that is served less: when its quantum is over, at once for one much heavier.
 
-        A gang's turn lasts its quantum, or gangs that overlap would end each other's turns for ever.
+        And at once for a gang. But a gang's turn lasts its quantum, or gangs that overlap would end each other's turns
+        for ever.
         """
-        return turn.asked or self._over(turn) or (unit.is_gang and not turn.unit.is_gang)
+        at_once = unit.weight > OUTWEIGHS * turn.weight or (unit.is_gang and not turn.unit.is_gang)
+        return turn.asked or self._over(turn) or at_once
 
     def _start(self, unit: Unit) -> None:
         began = self._now - self._quantum if self._is_guest(unit) else self._now

@@ -85,6 +85,20 @@ def test_a_newcomer_waits_for_the_end_of_the_quantum() -> None:
     assert world.log() == ["0 +a", "1 -a", "1 +new"]
 
 
+def test_a_newcomer_that_weighs_much_more_waits_for_a_boundary_only() -> None:
+    world = World(quantum=1.0)
+    world.start({"light": home(0, weight=0.01), "lighter": home(0, weight=0.001)})
+    world.run(0.25)
+    world.start({"heavy": home(0)})
+    world.run(0.5)
+    world.send(TurnEnded(0.5, "heavy", ready=False))
+    world.run(0.75)
+    world.send(JobReady(0.75, "heavy"))
+    world.run(1.0)
+    assert [line for line in world.log() if "heavy" in line] == ["0.25 +heavy", "0.75 +heavy"]
+    assert [line for line in world.log() if "-" in line] == ["0.25 -light", "0.75 -lighter"]
+
+
 def test_weights_divide_the_time() -> None:
     world = World(quantum=1.0)
     world.start({"a": home(0, weight=3.0), "b": home(0, weight=1.0)})
