@@ -8,13 +8,13 @@ import signal
 from collections.abc import Iterable
 from pathlib import Path
 
-import psutil
+from gandiva_ray.trial.processes import descendants
 
 
 def pin(pid: int, cores: Iterable[int]) -> None:
     """Pin every thread of the process and of its descendants: sched_setaffinity moves one thread alone."""
     wanted = set(cores)
-    for process in _tree(pid):
+    for process in (pid, *descendants(pid)):
         tasks = Path(f"/proc/{process}/task")
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             for task in os.listdir(tasks):
@@ -45,10 +45,3 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
     """A trial leads a group of its own; it may be gone while what it started is still there."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, number)
-
-
-def _tree(pid: int) -> list[int]:
-    try:
-        return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
-    except psutil.NoSuchProcess:
-        return []

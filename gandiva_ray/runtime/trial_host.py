@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import dataclasses
+import heapq
 import signal
 from collections.abc import Callable, Sequence
 
@@ -30,8 +31,9 @@ STOP_GRACE = 5.0
 TERM_GRACE = 2.0
 # The news that a process ended may overtake the first words of it.
 BIRTH_GRACE = 0.5
-# Reading smaps_rollup costs a millisecond or two, and a trial's memory changes little once it trains.
-MEMORY_PERIOD = 30.0
+# Reading smaps_rollup takes ten milliseconds for a fork of a large template; trials of a search are much alike, and a
+# trial's memory changes little once it trains.
+MEMORY_PERIOD, MEASURED_AT_ONCE = 30.0, 2
 # Ray's memory monitor ends workers at 95 %, agents and schedulers among the first: a trial has to go before that.
 MEMORY_LIMIT = 0.9
 
@@ -252,9 +254,6 @@ class TrialHost:
             self._tell_stop(trial)
             return
         self._turns.ended(trial, ready=ready)
-        if self._loop.time() - trial.measured_at > MEMORY_PERIOD:
-            trial.measured_at = self._loop.time()
-            trial.private_bytes = self._private_bytes(trial)
 
     # --- ends
 
@@ -315,9 +314,19 @@ class TrialHost:
 
     def progress(self) -> None:
         """Tell the scheduler what each job received since the last time, and tune the quantum."""
+        self._measure()
         for trial in self._trials.values():
             self._account(trial)
         self._turns.tune()
+
+    def _measure(self) -> None:
+        """The memory of a few trials that wait between two turns, those first that were measured longest ago."""
+        now = self._loop.time()
+        waiting = (t for t in self._trials.values() if t.where is Where.WAITING and self._device_seconds(t) > 0)
+        due = (trial for trial in waiting if now - trial.measured_at > MEMORY_PERIOD)
+        for trial in heapq.nsmallest(MEASURED_AT_ONCE, due, key=lambda trial: trial.measured_at):
+            trial.measured_at = now
+            trial.private_bytes = self._private_bytes(trial)
 
     def _account(self, trial: Trial) -> None:
         received = self._device_seconds(trial)
