@@ -190,20 +190,35 @@ class TimeSlicer:
         member = self._jobs.get(event.job)
         if member is not None and member.unit.key == key:
             return self._change(member, assignment=assignment)
-        touched = self._leave(member) if member is not None else set()
-        unit = self._units.get(key) or self._new_unit(key, devices, member.unit if member is not None else None)
         if member is None:
+            touched: set[Device] = set()
+            unit = self._units.get(key) or self._new_unit(key, devices)
             self._arrivals += 1
             member = self._jobs[event.job] = Member(event.job, self._arrivals, assignment, unit)
+        else:
+            before, ahead = member.unit, self._ahead(member.unit)
+            touched = self._leave(member)
+            unit = self._units.get(key) or self._new_unit(key, devices)
+            if not unit.jobs:
+                self._take_along(unit, before, ahead, member.assignment.weight)
         member.unit = unit
         unit.jobs[event.job] = member
         return touched | self._change(member, assignment=assignment)
 
-    def _new_unit(self, key: tuple[object, ...], devices: tuple[Device, ...], before: Unit | None) -> Unit:
-        """A unit for a job that was in the unit `before`: what it had there on devices of this one counts here too."""
-        served = before.served if before is not None else {}
-        unit = Unit(key, devices, {device: served.get(device, -math.inf) for device in devices}, limit=devices[0])
-        unit.served_at = before.served_at if before is not None else 0.0
+    def _ahead(self, unit: Unit) -> float:
+        """How much further its virtual time is than the clock of the device that limits it."""
+        self._charge(unit.devices)
+        self._states[unit.limit].set_clock(unit.limit)
+        return unit.served[unit.limit] - self._states[unit.limit].clock
+
+    def _take_along(self, unit: Unit, before: Unit, ahead: float, weight: float) -> None:
+        """What a job of that weight has had in the unit `before` counts in a unit of its own, also on other devices."""
+        unit.served_at = weight if before.jobs and weight > 0 else before.served_at
+        for device in unit.devices:
+            unit.served[device] = before.served.get(device, self._states[device].clock + ahead)
+
+    def _new_unit(self, key: tuple[object, ...], devices: tuple[Device, ...]) -> Unit:
+        unit = Unit(key, devices, dict.fromkeys(devices, -math.inf), limit=devices[0])
         self._units[key] = unit
         for device in devices:
             state = self._states.setdefault(device, DeviceState())

@@ -342,6 +342,18 @@ def test_a_job_with_a_turn_is_suspended_before_it_goes_on_elsewhere() -> None:
     assert world.received("a") == 1.0
 
 
+def test_a_job_that_moves_takes_along_what_it_owes() -> None:
+    world = World(quantum=1.0)
+    world.start({"a": home(0), "light": home(0, weight=0.1), "c": home(1), "d": home(1)})
+    world.run(2.0)
+    assert world.received("light") == 1.0
+    world.send(JobPlaced(2.0, "light", home(1, weight=0.1)))
+    world.run(9.0)
+    assert world.received("light") == 1.0  # a second of device 1 is its part of 21 seconds there
+    world.run(30.0)
+    assert world.received("light") == 2.0
+
+
 def test_a_change_of_weight_needs_no_switch() -> None:
     world = World(quantum=1.0)
     world.start({"a": home(0), "b": home(0)})
