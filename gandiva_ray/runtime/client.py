@@ -42,6 +42,8 @@ from gandiva_ray.trial.protocol import Environment
 LONG_POLL = 1.0
 # Step costs are for searchers that plan by them; they change slowly.
 COSTS_PERIOD = 5.0
+# A search that is cut while its zygote still imports shall not wait for that.
+CLOSE_LIMIT = 0.5
 
 _settings = Settings(Gandiva())
 _joined_ray = False
@@ -162,9 +164,11 @@ class SearchSession:
         with contextlib.suppress(ray.exceptions.RayError):
             ray.get(self._scheduler.close.remote(self._multi_job))
         for actor, opened in self._opened.values():
-            with contextlib.suppress(ray.exceptions.RayError):
-                ray.get(opened)  # or Ray might close it before it opens it
-                ray.get(actor.close.remote(self._multi_job))
+            try:
+                ray.get(opened, timeout=CLOSE_LIMIT)  # or Ray might close it before it opens it
+                ray.get(actor.close.remote(self._multi_job), timeout=CLOSE_LIMIT)
+            except ray.exceptions.RayError:  # it is gone, or busy with importing; the next search makes a new one
+                ray.kill(actor)
 
     # --- polls
 
