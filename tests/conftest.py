@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,9 @@ import pytest
 from tests.fake_search_session import FakeSearchSession
 
 Sessions = list[FakeSearchSession]
+
+# Whoever starts the tests in the background of a shell has them ignore Ctrl-C, and all that they start with them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
