@@ -127,6 +127,8 @@ class _Forker:
             tell_broken(arguments, traceback.format_exc())
             return
         if pid == 0:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             orders.close()
             os.close(self._wake_read)
             os.close(self._wake_write)
