@@ -291,8 +291,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m experiments overheads", description=(__doc__ or "").split("\n")[0])
     for option, default, meaning in (
         ("--trials", 16, "trials in turns on the device"),
-        ("--epochs", 10, "epochs of each"),
-        ("--runs", 3, "pairs of runs"),
+        ("--epochs", 27, "epochs of each"),
+        ("--runs", 5, "pairs of runs"),
         ("--launches", 20, "forks to take the median of"),
         ("--suspends", 100, "suspends to take the median of"),
     ):
