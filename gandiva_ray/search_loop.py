@@ -82,7 +82,7 @@ class SearchLoop:
 
     def _handle(self, *events: TrialEvent | TimeUp) -> None:
         effects = self._multi_job.handle(*map(_with_joined_names, events))
-        taken = [event for event in events if self._was_taken(event)]
+        taken = [self._as_recorded(event) for event in events if self._was_taken(event)]
         if taken or effects:
             self._log.write(*map(line_of, (*taken, *effects)))
         self._stops.update((effect.trial, effect) for effect in effects if isinstance(effect, StopTrial))
@@ -98,6 +98,12 @@ class SearchLoop:
     def _was_taken(self, event: TrialEvent | TimeUp) -> bool:
         """Whether the report counts: one that came after the search was decided does not."""
         return not isinstance(event, TrialReported) or event.step <= self._multi_job.trials[event.trial].step
+
+    def _as_recorded(self, event: TrialEvent | TimeUp) -> TrialEvent | TimeUp:
+        """The end of a trial as the search judges it: one that returned without a report failed."""
+        if not isinstance(event, TrialEnded) or (record := self._multi_job.trials[event.trial]).outcome is None:
+            return event
+        return replace(event, outcome=record.outcome, reason=record.reason)
 
     def _note(self, event: TrialEvent | TimeUp) -> None:
         match event:

@@ -470,6 +470,14 @@ class Erratic:
                 yield {"score": config["x"] * step}
 
 
+def test_a_trial_that_returns_without_a_report_has_failed_in_the_log_too(tmp_path: Path, fake_runtime: Install) -> None:
+    fake_runtime(num_devices=1, before_poll=press_ctrl_c_at(1))
+    results = search(tmp_path, Erratic(0), num_samples=2)
+    assert results.counts == {Outcome.FAILED: 1, Outcome.NEVER_STARTED: 1}
+    ended = {line["trial"]: line["outcome"] for line in read_log(tmp_path / "run") if line["what"] == "ended"}
+    assert ended == {result.trial_id: result.outcome.value for result in results}
+
+
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     searcher=st.sampled_from([RandomSearch(), ASHA(max_t=9), Hyperband(max_t=9), SuccessiveHalving(max_t=9)]),
