@@ -27,7 +27,7 @@ from gandiva_ray.trial.protocol import (
 )
 from gandiva_ray.trial.zygote import Zygote
 
-PATIENCE = 60.0  # seconds that a message may take; a template imports torch before its first one
+PATIENCE = 60.0  # seconds that a message may take; a zygote imports torch before its template's first one
 
 
 class Peer:

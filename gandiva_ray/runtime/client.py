@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,7 @@ class SearchSession:
         self._path = path.absolute()
         self._seed = seed
         self._nodes: dict[NodeId, NodeView] = {}
-        self._opened: dict[NodeId, tuple[Actor, ray.ObjectRef[Any]]] = {}
+        self._opened: dict[NodeId, tuple[_Own, ray.ObjectRef[Any]]] = {}
         self._devices: dict[NodeId, list[DeviceView]] = {}
         self._polls: dict[ray.ObjectRef[Any], NodeId | None] = {}
         self._costs: dict[TrialId, float] = {}
@@ -163,12 +163,13 @@ class SearchSession:
         self._closed = True
         with contextlib.suppress(ray.exceptions.RayError):
             ray.get(self._scheduler.close.remote(self._multi_job))
-        for actor, opened in self._opened.values():
+        for own, opened in self._opened.values():
+            own.searches.discard(self._multi_job)
             try:
                 ray.get(opened, timeout=CLOSE_LIMIT)  # or Ray might close it before it opens it
-                ray.get(actor.close.remote(self._multi_job), timeout=CLOSE_LIMIT)
+                ray.get(own.actor.close.remote(self._multi_job), timeout=CLOSE_LIMIT)
             except ray.exceptions.RayError:  # it is gone, or busy with importing; the next search makes a new one
-                ray.kill(actor)
+                own.kill_if_idle()
 
     # --- polls
 
@@ -203,9 +204,10 @@ class SearchSession:
 
     def _attach(self, view: NodeView) -> None:
         """Open the search in the driver's trial actor on the node."""
-        actor = _trial_actor(view)
-        self._opened[view.node] = actor, actor.open.remote(self._multi_job, view.address, self._trainable)
-        _ask(self._scheduler.attach.remote(self._multi_job, view.node, actor))
+        own = _trial_actor(view)
+        own.searches.add(self._multi_job)
+        self._opened[view.node] = own, own.actor.open.remote(self._multi_job, view.address, self._trainable)
+        _ask(self._scheduler.attach.remote(self._multi_job, view.node, own.actor))
 
     # --- updates
 
@@ -240,17 +242,25 @@ class SearchSession:
 
 @dataclass(frozen=True, slots=True)
 class _Own:
-    """A trial actor of this driver. `address` is that of the agent with which it came, and goes."""
+    """A trial actor of this driver. `address` is that of the agent with which it came, and goes.
+
+    `searches` are those that are open there: threads of a driver may each run one.
+    """
 
     actor: Actor
     address: str
     environment: Environment
+    searches: set[str] = field(default_factory=set)
+
+    def kill_if_idle(self) -> None:
+        if not self.searches:
+            ray.kill(self.actor)
 
 
 _own: dict[NodeId, _Own] = {}
 
 
-def _trial_actor(view: NodeView) -> Actor:
+def _trial_actor(view: NodeView) -> _Own:
     """This driver's on the node, made if there is none, or none that still fits, from an earlier search.
 
     It is inside the group of one of the node's devices: the node is ours as long as that is.
@@ -259,8 +269,8 @@ def _trial_actor(view: NodeView) -> Actor:
     own = _own.get(view.node)
     if own is not None and own.address == view.address:
         if own.environment == environment and _lives(own.actor):
-            return own.actor
-        ray.kill(own.actor)
+            return own
+        own.kill_if_idle()
     actor = make_actor(
         TrialActor,
         environment,
@@ -268,8 +278,8 @@ def _trial_actor(view: NodeView) -> Actor:
         num_gpus=0.001 if view.gpus else 0,
         scheduling_strategy=PlacementGroupSchedulingStrategy(view.group, placement_group_capture_child_tasks=True),
     )
-    _own[view.node] = _Own(actor, view.address, environment)
-    return actor
+    _own[view.node] = own = _Own(actor, view.address, environment)
+    return own
 
 
 def _lives(actor: Actor) -> bool:
