@@ -12,10 +12,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gandiva_ray.config import RunConfig, TuneConfig
+    from gandiva_ray.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
     from gandiva_ray.results import Result, ResultGrid
     from gandiva_ray.runtime.client import init, shutdown
-    from gandiva_ray.trial.session import report
+    from gandiva_ray.trainable import with_parameters
+    from gandiva_ray.trial.checkpoint import Checkpoint
+    from gandiva_ray.trial.kinds import Trainable
+    from gandiva_ray.trial.session import get_checkpoint, get_context, report
     from gandiva_ray.tuner import Tuner
     from searchers import (
         ASHA,
@@ -44,7 +47,14 @@ __all__ = [
     "RunConfig",
     "Result",
     "ResultGrid",
+    "FailureConfig",
+    "CheckpointConfig",
+    "Checkpoint",
+    "Trainable",
     "report",
+    "get_checkpoint",
+    "get_context",
+    "with_parameters",
     "init",
     "shutdown",
     "RandomSearch",
@@ -73,13 +83,19 @@ _HOMES = {
     "RunConfig": "gandiva_ray.config",
     "Result": "gandiva_ray.results",
     "ResultGrid": "gandiva_ray.results",
+    "FailureConfig": "gandiva_ray.config",
+    "CheckpointConfig": "gandiva_ray.config",
+    "Checkpoint": "gandiva_ray.trial.checkpoint",
+    "Trainable": "gandiva_ray.trial.kinds",
     "report": "gandiva_ray.trial.session",
+    "get_checkpoint": "gandiva_ray.trial.session",
+    "get_context": "gandiva_ray.trial.session",
+    "with_parameters": "gandiva_ray.trainable",
     "init": "gandiva_ray.runtime.client",
     "shutdown": "gandiva_ray.runtime.client",
 }
 
 _SEARCHER = "use TuneConfig(searcher=gandiva_ray.Hyperband(...)) or another of its searchers"
-_NO_CHECKPOINTS = "checkpoints are not there yet; a trial is suspended and resumed in memory without one"
 _IN_RAY_TUNE = {
     "PopulationBasedTraining": _SEARCHER,
     "PB2": _SEARCHER,
@@ -91,18 +107,11 @@ _IN_RAY_TUNE = {
     "FIFOScheduler": "use TuneConfig(searcher=gandiva_ray.RandomSearch())",
     "create_searcher": _SEARCHER,
     "create_scheduler": _SEARCHER,
-    "Checkpoint": _NO_CHECKPOINTS,
-    "CheckpointConfig": _NO_CHECKPOINTS,
-    "get_checkpoint": _NO_CHECKPOINTS,
-    "FailureConfig": "failed trials are not retried yet",
     "ResumeConfig": "a search cannot be resumed yet",
     "SyncConfig": "use RunConfig(storage_path=...) with a folder that all nodes share",
-    "Trainable": "use a function def train(config): ... that calls gandiva_ray.report",
-    "TuneContext": "a trial works in its own folder: os.getcwd()",
-    "get_context": "a trial works in its own folder: os.getcwd()",
+    "TuneContext": "get_context() returns what there is",
     "with_resources": "every trial gets one device",
     "PlacementGroupFactory": "every trial gets one device",
-    "with_parameters": "use functools.partial: what the trainable holds is sent once and shared by its trials",
     "Callback": "read ResultGrid.get_dataframe() after fit()",
     "ProgressReporter": "use RunConfig(verbose=0) for silence",
     "CLIReporter": "use RunConfig(verbose=0) for silence",

@@ -6,18 +6,22 @@ import datetime
 import functools
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gandiva_ray.core.model import TrialId
+from gandiva_ray.core.multi_job import StopRule
 from gandiva_ray.core.search import Algorithm, Mode
 
 _T = TypeVar("_T")
 
+Space = Mapping[str, Any]
+Stop = Mapping[str, float] | Callable[[TrialId, dict[str, Any]], bool]
+
 _SEARCHER = "pass a searcher, which suggests trials and acts on feedback too: searcher=gandiva_ray.Hyperband(...)"
-_SECONDS = "use time_budget_s, target or a searcher that stops trials"
 _OUTPUT = "use RunConfig(verbose=0) for silence and read ResultGrid.get_dataframe()"
 
 _RAY_TUNE_CONFIG = {
@@ -27,15 +31,12 @@ _RAY_TUNE_CONFIG = {
     "trial_name_creator": "leave it out: trials are called 00000, 00001, ...",
     "trial_dirname_creator": "leave it out: a trial's folder is <run>/<trial>",
     "chdir_to_trial_dir": "leave it out: a trial always works in its own folder",
-    "stop": _SECONDS,
+    "stop": "it belongs into run_config=RunConfig(stop=...)",
 }
 _RAY_RUN_CONFIG = {
-    "failure_config": "leave it out: failed trials are not retried yet",
-    "checkpoint_config": "leave it out: checkpoints are not supported yet",
     "sync_config": "set storage_path to a folder that all nodes share",
     "storage_filesystem": "set storage_path to a folder that all nodes share",
     "local_dir": "use storage_path",
-    "stop": _SECONDS,
     "callbacks": _OUTPUT,
     "progress_reporter": _OUTPUT,
     "log_to_file": "leave it out: what a trial prints always goes to a file in its folder",
@@ -54,9 +55,7 @@ def explain_unknown(instead: Mapping[str, str]) -> Callable[[type[_T]], type[_T]
 
         @functools.wraps(init)
         def checked_init(self: _T, *args: Any, **keywords: Any) -> None:
-            for keyword in keywords:
-                if keyword not in known:
-                    raise TypeError(_unknown_keyword(cls.__name__, keyword, known, instead))
+            check_keywords(cls.__name__, keywords, known, instead)
             init(self, *args, **keywords)
 
         cls.__init__ = checked_init  # type: ignore[assignment]
@@ -65,12 +64,15 @@ def explain_unknown(instead: Mapping[str, str]) -> Callable[[type[_T]], type[_T]
     return decorate
 
 
-def _unknown_keyword(owner: str, keyword: str, known: list[str], instead: Mapping[str, str]) -> str:
-    if keyword in instead:
-        return f"{owner} has no {keyword!r} (Ray Tune has it): {instead[keyword]}"
-    nearest = get_close_matches(keyword, known, n=1)
-    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-    return f"{owner} has no {keyword!r}: {hint}It takes {', '.join(known)}"
+def check_keywords(owner: str, given: Iterable[str], known: list[str], instead: Mapping[str, str]) -> None:
+    """Raise TypeError at the first keyword that is not known, with what to use instead."""
+    for keyword in given:
+        if keyword in instead:
+            raise TypeError(f"{owner} has no {keyword!r} (Ray Tune has it): {instead[keyword]}")
+        if keyword not in known:
+            nearest = get_close_matches(keyword, known, n=1)
+            hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+            raise TypeError(f"{owner} has no {keyword!r}: {hint}It takes {', '.join(known)}")
 
 
 @explain_unknown(_RAY_TUNE_CONFIG)
@@ -79,9 +81,9 @@ class TuneConfig:
     """How to search.
 
     `metric` names a number that the trials report ("/" reaches into nested dicts), `mode` is "min" or "max";
-    only a search that judges nothing does without. `num_samples` counts samples of the space; each grid_search
-    multiplies them. `searcher` defaults to RandomSearch(). The search ends at the first trial that reports a metric as
-    good as `target`, or `time_budget_s` seconds (or a timedelta) after fit() was called. At most
+    only a search that judges nothing does without. `num_samples` counts samples of the space (-1: without end); each
+    grid_search multiplies them. `searcher` defaults to RandomSearch(). The search ends at the first trial that reports
+    a metric as good as `target`, or `time_budget_s` seconds (or a timedelta) after fit() was called. At most
     `max_concurrent_trials` wait for a device or take turns at once; the default is as many as fit in memory. The same
     `seed` gives the same configurations.
 
@@ -113,6 +115,8 @@ class TuneConfig:
             _check_count("max_concurrent_trials", self.max_concurrent_trials, "leave it out for as many as fit")
         if not _is_integer(self.seed) or not 0 <= self.seed < 2**32:
             raise ValueError(f"seed is a whole number from 0 to 2**32 - 1, got {self.seed!r}")
+        if self.num_samples == -1 and self.max_concurrent_trials is None:
+            raise ValueError("num_samples=-1 samples without end: add max_concurrent_trials, how many to run at once")
         if self.metric is None and (self.mode is not None or self.target is not None):
             raise ValueError("mode and target are about a metric: add metric, the name of a reported number")
         if self.metric is not None and self.mode is None:
@@ -125,20 +129,84 @@ class TuneConfig:
         return budget.total_seconds() if isinstance(budget, datetime.timedelta) else budget
 
 
+@explain_unknown({})
+@dataclass(frozen=True, slots=True)
+class FailureConfig:
+    """What becomes of trials that fail.
+
+    One is tried again up to `max_failures` times (-1: without end), from its last checkpoint, or from its beginning if
+    it saved none. With `fail_fast` the first trial that fails for good ends the search. Trials that are lost with their
+    node are tried again in any case. Raises ValueError, naming the field and the fix.
+    """
+
+    max_failures: int = 0
+    fail_fast: bool = False
+
+    def __post_init__(self) -> None:
+        if not _is_integer(self.max_failures) or self.max_failures < -1:
+            raise ValueError(
+                f"max_failures is how often a trial is tried again, or -1 for no end; got {self.max_failures!r}"
+            )
+        if not isinstance(self.fail_fast, bool):
+            raise ValueError(f"fail_fast is True or False, got {self.fail_fast!r}")
+        if self.fail_fast and self.max_failures != 0:
+            raise ValueError("fail_fast ends the search at the first failure: leave max_failures at 0")
+
+
+@explain_unknown(
+    {"checkpoint_at_end": "leave it out: it is not supported yet; checkpoint_frequency=1 saves every step"}
+)
+@dataclass(frozen=True, slots=True)
+class CheckpointConfig:
+    """Which checkpoints of a trial to keep: the last one, and `num_to_keep` in all (None: every one).
+
+    They are the best by the metric `checkpoint_score_attribute`, "max" or "min" as `checkpoint_score_order` says; the
+    latest where no metric is named. A class trainable saves one after every `checkpoint_frequency` steps (0: never); a
+    function reports its own. Raises TypeError or ValueError, naming the field and the fix.
+    """
+
+    num_to_keep: int | None = None
+    checkpoint_score_attribute: str | None = None
+    checkpoint_score_order: Mode = "max"
+    checkpoint_frequency: int = 0
+
+    def __post_init__(self) -> None:
+        if not _is_integer(self.checkpoint_frequency) or self.checkpoint_frequency < 0:
+            raise ValueError(f"checkpoint_frequency is a number of steps, or 0; got {self.checkpoint_frequency!r}")
+        if self.num_to_keep is not None:
+            _check_count("num_to_keep", self.num_to_keep, "leave it out to keep every checkpoint")
+        if self.checkpoint_score_attribute is not None and not isinstance(self.checkpoint_score_attribute, str):
+            raise TypeError(
+                f"checkpoint_score_attribute is the name of a metric, got {self.checkpoint_score_attribute!r}"
+            )
+        if self.checkpoint_score_order not in ("min", "max"):
+            order = self.checkpoint_score_order
+            raise ValueError(f'checkpoint_score_order is "min" or "max", got {order!r}{_did_you_mean_mode(order)}')
+
+
 @explain_unknown(_RAY_RUN_CONFIG)
 @dataclass(frozen=True, slots=True)
 class RunConfig:
     """Where a run is kept and how much it prints.
 
     The run's folder is `<storage_path>/<name>`; by default `~/gandiva_ray_results` and a name that is never taken.
-    `verbose` 0 prints nothing, 1 shows the progress. Raises TypeError or ValueError, naming the field and the fix.
+    `verbose` 0 prints nothing, 1 shows the progress. `failure_config` says whether trials that fail are tried again,
+    `checkpoint_config` which checkpoints are kept. `stop` says when a trial has done enough: the first metric that
+    reaches its number in a dict like {"training_iteration": 10}, or a function of trial id and metrics. Raises
+    TypeError or ValueError, naming the field and the fix.
     """
 
     name: str | None = None
     storage_path: str | Path | None = None
     verbose: int = 1
+    failure_config: FailureConfig | None = None
+    checkpoint_config: CheckpointConfig | None = None
+    stop: Stop | None = None
 
     def __post_init__(self) -> None:
+        _check_kind("failure_config", self.failure_config, FailureConfig)
+        _check_stop(self.stop)
+        _check_kind("checkpoint_config", self.checkpoint_config, CheckpointConfig)
         if self.name is not None and not _is_folder_name(self.name):
             raise ValueError(f"name is the name of a folder under storage_path, without slashes; got {self.name!r}")
         if self.storage_path is not None and not isinstance(self.storage_path, str | Path):
@@ -150,6 +218,39 @@ class RunConfig:
             )
         if self.verbose not in (0, 1):
             raise ValueError(f"verbose is 0 (silent) or 1 (progress), got {self.verbose!r}")
+
+
+def _check_stop(stop: object) -> None:
+    if stop is None or (callable(stop) and not isinstance(stop, type)):
+        return
+    if not isinstance(stop, Mapping) or not stop or not all(map(_is_number, stop.values())):
+        raise TypeError(
+            f'stop is a dict like {{"training_iteration": 10}}, or a function of trial id and metrics; got {stop!r}'
+        )
+
+
+def stop_rule(stop: Stop | None) -> StopRule | None:
+    """It raises ValueError where a trial does not report a metric that `stop` names."""
+    if stop is None:
+        return None
+    if not isinstance(stop, Mapping):
+        has_enough = stop
+        return lambda trial, metrics: "the stop function said so" if has_enough(trial, dict(metrics)) else ""
+    enough = dict(stop)
+
+    def rule(trial: TrialId, metrics: Mapping[str, Any]) -> str:
+        if missing := [name for name in enough if name not in metrics]:
+            raise ValueError(f"stop names {missing[0]!r}, which trial {trial} does not report: {', '.join(metrics)}")
+        reached = (name for name, limit in enough.items() if _is_number(metrics[name]) and metrics[name] >= limit)
+        name = next(reached, "")
+        return f"{name} reached {enough[name]:g}" if name else ""
+
+    return rule
+
+
+def _check_kind(name: str, value: object, kind: type) -> None:
+    if value is not None and not isinstance(value, kind):
+        raise TypeError(f"{name} is a gandiva_ray.{kind.__name__}, got {value!r}")
 
 
 def _is_folder_name(name: object) -> bool:
@@ -176,10 +277,7 @@ def _check_count(name: str, value: object, fix: str) -> None:
 
 def _check_num_samples(num_samples: object) -> None:
     if num_samples == -1:
-        raise ValueError(
-            "num_samples=-1 (sample without end) is not supported yet: "
-            "give a number, and let target or time_budget_s end the search sooner"
-        )
+        return
     _check_count("num_samples", num_samples, "say how many configurations to sample")
 
 

@@ -15,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from gandiva_ray.core.model import TrialId
-from gandiva_ray.results import ResultGrid, flatten
+from gandiva_ray.results import ResultGrid
+from gandiva_ray.run_log import flatten
 from gandiva_ray.search_session import DeviceView
 
 _REDRAW_EVERY = 0.25

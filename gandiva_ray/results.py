@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 
 from gandiva_ray.core.model import Outcome, TrialId
 from gandiva_ray.core.search import Mode
-from gandiva_ray.run_log import Line, Reports
+from gandiva_ray.run_log import Line, Reports, flatten
+from gandiva_ray.trial.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     import pandas
@@ -21,23 +22,13 @@ Scope = Literal["last", "all"]
 _COLUMNS = ("trial_id", "state", "reason", "path", "steps", "device_seconds")
 
 
-def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested dicts as one, with keys joined by "/" as in Ray Tune."""
-    flat: dict[str, Any] = {}
-    for key, value in nested.items():
-        if isinstance(value, Mapping) and value:
-            flat |= flatten(value, f"{prefix}{key}/")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
-
-
 @dataclass(frozen=True, slots=True)
 class Result:
     """One trial: its configuration, the last metrics that it reported, and how and why it ended.
 
     `error` is the traceback of a trial that failed, `path` its folder (None where it never started), `steps` its
-    number of reports, `device_seconds` the device time that it received up to the last of them.
+    number of reports, `device_seconds` the device time that it received up to the last of them. `checkpoint` is its
+    last one, `best_checkpoints` those that were kept, each with the metrics that it was reported with.
     """
 
     trial_id: TrialId
@@ -50,6 +41,8 @@ class Result:
     steps: int
     device_seconds: float
     _reports: Reports = field(repr=False, compare=False)
+    checkpoint: Checkpoint | None = None
+    best_checkpoints: Sequence[tuple[Checkpoint, Mapping[str, Any]]] = ()
 
     @property
     def metrics_dataframe(self) -> pandas.DataFrame:

@@ -1,8 +1,9 @@
 """The driver's log of a run, `<run>/log.jsonl`: one JSON object a line, appended and never rewritten.
 
-Every line has `what` (run, created, promote, reweigh, stop, started, report, capacity, ended, time up, closed) and
-`at`, the seconds since fit() was called. A value of a configuration that JSON cannot hold is logged as its repr: the
-exact one comes from replaying the log into a fresh searcher. A line torn by a crash is skipped.
+Every line has `what` (run, created, retry, promote, reweigh, stop, drop, started, report, capacity, ended, time up,
+restored, closed), `at`, the seconds since fit() was called, and `batch`, a number that lines have in common which were
+written together. A value of a configuration that JSON cannot hold is logged as its repr: the exact one comes from
+replaying the log into a fresh searcher. A line torn by a crash is skipped.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gandiva_ray.core.model import TrialId
-from gandiva_ray.core.multi_job import Effect, TimeUp
+from gandiva_ray.core.model import Outcome, TrialId
+from gandiva_ray.core.multi_job import DropCheckpoint, Effect, Retry, TimeUp
 from gandiva_ray.core.search import (
     CapacityChanged,
     Create,
@@ -31,6 +33,7 @@ from gandiva_ray.core.search import (
 )
 
 Line = dict[str, Any]
+Event = TrialEvent | TimeUp
 
 FILE_NAME = "log.jsonl"
 
@@ -38,13 +41,15 @@ FILE_NAME = "log.jsonl"
 class RunLog:
     """Appends; what was written together is on its way to the disk when `write` returns."""
 
-    def __init__(self, folder: Path, clock: Callable[[], float]) -> None:
+    def __init__(self, folder: Path, clock: Callable[[], float], first_batch: int = 0) -> None:
         self._file = (folder / FILE_NAME).open("a", encoding="utf-8")
         self._clock = clock
+        self._batch = first_batch
 
     def write(self, *lines: Line) -> None:
-        at = round(self._clock(), 4)
-        self._file.write("".join(_encode({"at": at, **line}) for line in lines))
+        stamp = {"at": round(self._clock(), 4), "batch": self._batch}
+        self._batch += 1
+        self._file.write("".join(_encode({**stamp, **line}) for line in lines))
         self._file.flush()
 
     def close(self) -> None:
@@ -80,13 +85,21 @@ def line_of(fact: TrialEvent | TimeUp | Effect) -> Line:
             return {"what": "reweigh", "trial": trial, "weight": weight, "exclusive": exclusive}
         case StopTrial(trial, reason, outcome):
             return {"what": "stop", "trial": trial, "reason": reason, "outcome": outcome.value}
-        case TrialStarted(trial, node, pid, path):
-            return {"what": "started", "trial": trial, "node": node, "pid": pid, "path": path}
-        case TrialReported(trial, step, metrics, device_seconds):
-            line = {"step": step, "metrics": dict(metrics), "device_seconds": device_seconds}
-            return {"what": "report", "trial": trial, **line}
-        case TrialEnded(trial, outcome, reason, error):
-            return {"what": "ended", "trial": trial, "outcome": outcome.value, "reason": reason, "error": error}
+        case Retry(create, attempt, step, checkpoint, reason):
+            line = {"config": dict(create.config), "attempt": attempt, "step": step, "checkpoint": checkpoint}
+            return {"what": "retry", "trial": create.trial, **line, "reason": reason}
+        case DropCheckpoint(trial, path):
+            return {"what": "drop", "trial": trial, "checkpoint": path}
+        case TrialStarted(trial, node, pid, path, attempt):
+            return {
+                "what": "started", "trial": trial, "node": node, "pid": pid, "path": path, "attempt": attempt,
+            }  # fmt: skip
+        case TrialReported(trial, step, metrics, device_seconds, checkpoint, attempt):
+            line = {"step": step, "metrics": dict(metrics), "device_seconds": device_seconds, "attempt": attempt}
+            return {"what": "report", "trial": trial, **line, "checkpoint": checkpoint}
+        case TrialEnded(trial, outcome, reason, error, attempt):
+            line = {"outcome": outcome.value, "reason": reason, "error": error, "attempt": attempt}
+            return {"what": "ended", "trial": trial, **line}
         case Noticed(text):
             return {"what": "noticed", "text": text}
         case SearchStarved(reason):
@@ -95,6 +108,41 @@ def line_of(fact: TrialEvent | TimeUp | Effect) -> Line:
             return {"what": "capacity", "devices": devices, "step_costs": dict(step_costs)}
         case TimeUp(reason):
             return {"what": "time up", "reason": reason}
+
+
+def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested dicts as one, with keys joined by "/" as in Ray Tune."""
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(value, f"{prefix}{key}/")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def with_joined_names(event: Event) -> Event:
+    """The event with nested metrics also under their joined names, so that a metric can be called "eval/loss"."""
+    if isinstance(event, TrialReported) and any(isinstance(value, Mapping) for value in event.metrics.values()):
+        return replace(event, metrics={**event.metrics, **flatten(event.metrics)})
+    return event
+
+
+def event_of(line: Line) -> TrialEvent | None:
+    """The event that the line tells of; None where it tells of something else. The inverse of `line_of`."""
+    match line:
+        case {"what": "started"}:
+            return TrialStarted(line["trial"], line["node"], line["pid"], line["path"], line["attempt"])
+        case {"what": "report"}:
+            metrics, seconds = line["metrics"], line["device_seconds"]
+            return TrialReported(line["trial"], line["step"], metrics, seconds, line["checkpoint"], line["attempt"])
+        case {"what": "ended"}:
+            outcome = Outcome(line["outcome"])
+            return TrialEnded(line["trial"], outcome, line["reason"], line["error"], line["attempt"])
+        case {"what": "capacity"}:
+            return CapacityChanged(line["devices"], line["step_costs"])
+        case _:
+            return None
 
 
 def read_log(folder: Path) -> Iterator[Line]:

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from gandiva_ray.core.model import Outcome, TrialId
-from gandiva_ray.core.multi_job import MultiJob, TimeUp
-from gandiva_ray.core.search import CapacityChanged, Create, Noticed, StopTrial, TrialEnded, TrialEvent, TrialReported
+from gandiva_ray.core.multi_job import DropCheckpoint, Effect, MultiJob, Retry, TimeUp, TrialState
+from gandiva_ray.core.search import (
+    CapacityChanged,
+    Create,
+    Noticed,
+    Promote,
+    Reweigh,
+    StopTrial,
+    TrialEnded,
+    TrialEvent,
+    TrialReported,
+)
 from gandiva_ray.interrupt import Interrupt, catch_interrupt
 from gandiva_ray.progress import Best, Progress, Snapshot
-from gandiva_ray.results import flatten
-from gandiva_ray.run_log import RunLog, line_of
+from gandiva_ray.run_log import RunLog, line_of, with_joined_names
 from gandiva_ray.search_session import SearchSession
 
 _POLL = 0.25
@@ -42,10 +52,15 @@ class SearchLoop:
         self._noticed: set[str] = set()
         self._reports = 0
 
-    def run(self) -> bool:
-        """Until every trial has ended, one way or another. Returns whether Ctrl-C ended it. Closes the session."""
+    def run(self, resumed: bool = False) -> bool:
+        """Until every trial has ended, one way or another. Returns whether Ctrl-C ended it. Closes the session.
+
+        A search is `resumed` whose MultiJob has been told what happened before, and of which nothing runs.
+        """
         with catch_interrupt() as interrupt:
             try:
+                if resumed:
+                    self._resume()
                 self._handle(CapacityChanged(self._session.num_devices, {}))
                 while not self._multi_job.done and self._clock() < self._give_up_at:
                     self._turn(interrupt)
@@ -57,8 +72,16 @@ class SearchLoop:
             finally:
                 self._session.close()
         # What closing ended, ended as it had been told to.
-        self._handle(*(TrialEnded(stop.trial, stop.outcome, stop.reason) for stop in self._stops.values()))
+        self._handle(*map(self._obeyed, self._stops.values()))
         return interrupt.pressed
+
+    def _resume(self) -> None:
+        effects = self._multi_job.resume()
+        self._log.write({"what": "restored"}, *map(line_of, effects))
+        self._carry_out(effects)
+
+    def _obeyed(self, stop: StopTrial) -> TrialEnded:
+        return TrialEnded(stop.trial, stop.outcome, stop.reason, attempt=self._multi_job.trials[stop.trial].attempt)
 
     def _turn(self, interrupt: Interrupt) -> None:
         if reason := self._why_end(interrupt):
@@ -81,23 +104,39 @@ class SearchLoop:
             self._handle(TimeUp(reason))
 
     def _handle(self, *events: TrialEvent | TimeUp) -> None:
-        effects = self._multi_job.handle(*map(_with_joined_names, events))
-        taken = [self._as_recorded(event) for event in events if self._was_taken(event)]
+        trials = self._multi_job.trials
+        before = {event.trial: trials[event.trial].step for event in events if isinstance(event, TrialReported)}
+        effects = self._multi_job.handle(*map(with_joined_names, events))
+        taken = [self._as_recorded(event) for event in events if self._was_taken(event, before)]
         if taken or effects:
             self._log.write(*map(line_of, (*taken, *effects)))
         self._stops.update((effect.trial, effect) for effect in effects if isinstance(effect, StopTrial))
         for event in taken:
             self._note(event)
+        for effect in effects:
+            if isinstance(effect, Retry):
+                self._progress.note(_on_retry(effect))
+        self._carry_out(effects)
+
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
         creates = [effect for effect in effects if isinstance(effect, Create)]
-        actions = [effect for effect in effects if not isinstance(effect, Create)]
+        retries = [effect for effect in effects if isinstance(effect, Retry)]
+        actions = [effect for effect in effects if isinstance(effect, Promote | Reweigh | StopTrial)]
+        if retries:  # first, for the actions are about the new attempts
+            self._session.retry(retries)
         if actions:
             self._session.act(actions)
         if creates:
             self._session.submit(creates)
+        for effect in effects:
+            if isinstance(effect, DropCheckpoint):
+                shutil.rmtree(effect.path, ignore_errors=True)
 
-    def _was_taken(self, event: TrialEvent | TimeUp) -> bool:
-        """Whether the report counts: one that came after the search was decided does not."""
-        return not isinstance(event, TrialReported) or event.step <= self._multi_job.trials[event.trial].step
+    def _was_taken(self, event: TrialEvent | TimeUp, before: Mapping[TrialId, int]) -> bool:
+        """Whether the report counts: one made again, or after the search was decided, does not."""
+        if not isinstance(event, TrialReported):
+            return True
+        return before[event.trial] < event.step <= self._multi_job.trials[event.trial].step
 
     def _as_recorded(self, event: TrialEvent | TimeUp) -> TrialEvent | TimeUp:
         """The end of a trial as the search judges it: one that returned without a report failed."""
@@ -114,7 +153,8 @@ class SearchLoop:
                 self._progress.note(text)
             case TrialEnded(trial, outcome, reason):
                 self._stops.pop(trial, None)
-                if outcome in (Outcome.FAILED, Outcome.LOST):
+                over = self._multi_job.trials[trial].state is TrialState.ENDED
+                if over and outcome in (Outcome.FAILED, Outcome.LOST):
                     self._progress.failed(trial, reason)
 
     def _snapshot(self) -> Snapshot:
@@ -125,8 +165,6 @@ class SearchLoop:
         return Snapshot(self._clock(), self._multi_job.counts, self._reports, best, self._session.devices())
 
 
-def _with_joined_names(event: TrialEvent | TimeUp) -> TrialEvent | TimeUp:
-    """The event with nested metrics also under their joined names, so that a metric can be called "eval/loss"."""
-    if isinstance(event, TrialReported) and any(isinstance(value, Mapping) for value in event.metrics.values()):
-        return replace(event, metrics={**event.metrics, **flatten(event.metrics)})
-    return event
+def _on_retry(retry: Retry) -> str:
+    start = f"from its checkpoint at report {retry.step}" if retry.checkpoint is not None else "from its beginning"
+    return f"Trial {retry.trial} is tried again {start} (attempt {retry.attempt}): {retry.reason}"

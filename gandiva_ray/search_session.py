@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gandiva_ray.core.model import TrialId
+from gandiva_ray.core.multi_job import Retry
 from gandiva_ray.core.search import Action, Create, TrialEvent
 
 
@@ -28,6 +29,9 @@ class SearchSession(Protocol):
 
     def submit(self, trials: Sequence[Create]) -> None:
         """Queue new trials."""
+
+    def retry(self, trials: Sequence[Retry]) -> None:
+        """Queue trials once more whose process ended."""
 
     def act(self, actions: Sequence[Action]) -> None:
         """Promote, reweigh or stop trials. One that has ended meanwhile is passed over."""

@@ -12,21 +12,19 @@ from typing import Any
 
 import cloudpickle
 
-from gandiva_ray.trainable import name_of
-
 _DEPTH = 4
 _READS = ("GLOBAL", "GLOBALS", "NAME", "DEREF")  # ends of the names of instructions, which versions of Python vary
 
 
-def dump_trainable(trainable: Callable[..., Any]) -> bytes:
-    """The trainable, pickled by value where it cannot be imported.
+def dump_trainable(trainable: Callable[..., Any], name: str) -> bytes:
+    """The trainable, pickled by value where it cannot be imported. `name` is what its user calls it.
 
     Raises TypeError naming the variable that cannot be pickled, its type, and the line that refers to it.
     """
     try:
         return bytes(cloudpickle.dumps(trainable))
     except Exception as error:
-        raise TypeError(_explain(trainable, error)) from error
+        raise TypeError(_explain(trainable, name, error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +37,9 @@ class _Part:
     variable: str = ""
 
 
-def _explain(trainable: Callable[..., Any], error: Exception) -> str:
+def _explain(trainable: Callable[..., Any], name: str, error: Exception) -> str:
     trail = _blame(trainable, _DEPTH)
-    head = f"{name_of(trainable)} cannot be sent to the trials' processes"
+    head = f"{name} cannot be sent to the trials' processes"
     if not trail:
         return f"{head}: {error}"
     culprit = trail[-1]
@@ -51,7 +49,7 @@ def _explain(trainable: Callable[..., Any], error: Exception) -> str:
     place = next((line for part in reversed(trail) if (line := _line_of(part))), "")
     return (
         f"{head}: it holds {label!r}, a {kind_name}{place}, which cannot be pickled "
-        f"({_reason(culprit.value) or error}). Create it inside {name_of(trainable)} instead, or leave it out"
+        f"({_reason(culprit.value) or error}). Create it inside {name} instead, or leave it out"
     )
 
 

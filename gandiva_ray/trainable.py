@@ -1,4 +1,4 @@
-"""What may be trained: a plain function of one argument, the configuration."""
+"""What may be trained: a function of one argument, the configuration; a generator; a class."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-Trainable = Callable[[dict[str, Any]], Any]
+from gandiva_ray.trial.kinds import Trainable, run_class, run_generator
 
 
 def name_of(trainable: object) -> str:
@@ -17,20 +17,59 @@ def name_of(trainable: object) -> str:
     return name if name.isidentifier() else "trainable"
 
 
+def with_parameters(trainable: Callable[..., Any], **parameters: Any) -> Callable[..., Any]:
+    """The trainable with these keyword arguments bound, as with Ray Tune's: for data that all trials share.
+
+    It is sent to each node once, and its trials read the same memory. Raises TypeError, naming the fix, where the
+    trainable does not take them.
+    """
+    if not callable(trainable):
+        raise TypeError(f"the trainable is a function def train(config, ...): ..., got {trainable!r}")
+    function = _unwrapped(trainable)
+    takes = inspect.signature(getattr(function, "setup", function) if isinstance(function, type) else trainable)
+    before: tuple[Any, ...] = (None, {}) if isinstance(function, type) else ({},)
+    try:
+        takes.bind_partial(*before, **parameters)
+    except TypeError as error:
+        given = ", ".join(parameters)
+        raise TypeError(f"{name_of(trainable)}{takes}: {error}; with_parameters gave it {given}") from None
+    return functools.partial(trainable, **parameters)
+
+
 def check_trainable(trainable: object) -> None:
     """Raise TypeError, naming the fix, unless it is a function that takes the configuration as its one argument."""
     name = name_of(trainable)
-    if isinstance(trainable, type):
-        raise TypeError(f"the trainable is a class, {name}: not supported yet; pass a function def train(config): ...")
+    if isinstance(_unwrapped(trainable), type):
+        _check_class(_unwrapped(trainable))
+        return
     if not callable(trainable):
         raise TypeError(f"the trainable is a function def train(config): ..., got {trainable!r}")
     function = _unwrapped(trainable)
     code = function if inspect.isroutine(function) else type(function).__call__
-    if inspect.isgeneratorfunction(code):
-        raise TypeError(f"{name} is a generator (it has a yield), not supported yet: call gandiva_ray.report instead")
     if inspect.iscoroutinefunction(code) or inspect.isasyncgenfunction(code):
         raise TypeError(f"{name} is asynchronous (async def): make it a plain function, def {name}(config): ...")
     _check_arguments(name, trainable)
+
+
+def _check_class(cls: type) -> None:
+    if not issubclass(cls, Trainable):
+        raise TypeError(
+            f"the class {cls.__name__} is no gandiva_ray.Trainable: derive it from that, with setup(config) and step()"
+        )
+    if cls.step is Trainable.step:
+        raise TypeError(f"the class {cls.__name__} has no step(self): define it, and return a dict of metrics")
+
+
+def as_function(trainable: Any, checkpoint_frequency: int) -> Callable[[dict[str, Any]], Any]:
+    """What trials run. Raises ValueError where a function is asked for checkpoints that only a class can make."""
+    function = _unwrapped(trainable)
+    if isinstance(function, type):
+        parameters = trainable.keywords if isinstance(trainable, functools.partial) else {}
+        return functools.partial(run_class, function, parameters, checkpoint_frequency)
+    if checkpoint_frequency:
+        raise ValueError("checkpoint_frequency is for class trainables: a function saves by report(checkpoint=...)")
+    code = function if inspect.isroutine(function) else type(function).__call__
+    return functools.partial(run_generator, trainable) if inspect.isgeneratorfunction(code) else trainable
 
 
 def _unwrapped(trainable: object) -> Any:

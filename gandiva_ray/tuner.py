@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import datetime
+import os
+import shutil
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gandiva_ray.config import RunConfig, TuneConfig, explain_unknown
+from gandiva_ray.config import (
+    CheckpointConfig,
+    FailureConfig,
+    RunConfig,
+    TuneConfig,
+    check_keywords,
+    explain_unknown,
+    stop_rule,
+)
 from gandiva_ray.core.model import Outcome
-from gandiva_ray.core.multi_job import MultiJob, TrialRecord
+from gandiva_ray.core.multi_job import Failures, Keep, MultiJob, TrialRecord
 from gandiva_ray.core.search import Algorithm, Problem
 from gandiva_ray.progress import Heading, Progress, open_progress
+from gandiva_ray.restore import load_settings, replay, save_settings
 from gandiva_ray.results import Result, ResultGrid
 from gandiva_ray.run_folder import create_folder
 from gandiva_ray.run_log import Line, Reports, RunLog
 from gandiva_ray.search_loop import SearchLoop
 from gandiva_ray.search_session import SearchSession
 from gandiva_ray.serialize import dump_trainable
-from gandiva_ray.trainable import Trainable, check_space, check_trainable, name_of
+from gandiva_ray.trainable import as_function, check_space, check_trainable, name_of
+from gandiva_ray.trial.checkpoint import Checkpoint
 
 _Config = TypeVar("_Config", TuneConfig, RunConfig)
 
@@ -28,6 +40,12 @@ _IN_TUNE_CONFIG = dict.fromkeys(
     ("metric", "mode", "num_samples", "searcher", "search_alg", "scheduler", "time_budget_s"),
     "it belongs into tune_config=TuneConfig(...)",
 )
+_IN_RAYS_RESTORE = {
+    "resume_unfinished": "leave it out: trials that had not ended always go on",
+    "resume_errored": "leave it out: trials that failed are not tried again yet",
+    "restart_errored": "leave it out: trials that failed are not tried again yet",
+    "param_space": "leave it out: the space is kept in the run's folder",
+}
 _IN_RUN_CONFIG = dict.fromkeys(("name", "storage_path", "verbose"), "it belongs into run_config=RunConfig(...)")
 
 
@@ -40,7 +58,7 @@ class Tuner:
 
     def __init__(
         self,
-        trainable: Trainable,
+        trainable: Callable[..., Any],
         *,
         param_space: Mapping[str, Any] | None = None,
         tune_config: TuneConfig | None = None,
@@ -50,9 +68,25 @@ class Tuner:
         self._trainable = trainable
         self._space: Mapping[str, Any] = {} if param_space is None else param_space
         check_space(self._space)
+        self._restored: Path | None = None
         self._tune = _config(TuneConfig, "tune_config", tune_config)
         self._run = _config(RunConfig, "run_config", run_config)
+        self._checkpoints = self._run.checkpoint_config or CheckpointConfig()
         self._algorithm = self._tune.searcher or _default_searcher()
+
+    @classmethod
+    def restore(cls, path: str | os.PathLike[str], trainable: Callable[..., Any], **unsupported: object) -> Tuner:
+        """A search that was interrupted or killed, by its run's folder: `fit()` goes on with it.
+
+        What its log tells is not done again. Trials that had not ended go on from their last checkpoints, or begin
+        anew where they saved none; a time budget begins anew. Raises FileNotFoundError where there is no such run.
+        """
+        check_keywords("Tuner.restore", unsupported, ["path", "trainable"], _IN_RAYS_RESTORE)
+        folder = Path(path).expanduser().absolute()
+        space, tune, run = load_settings(folder)
+        tuner = cls(trainable, param_space=space, tune_config=tune, run_config=run)
+        tuner._restored = folder
+        return tuner
 
     def fit(self) -> ResultGrid:
         """Run the search to its end and return what was found, also after Ctrl-C (`results.interrupted`).
@@ -61,15 +95,28 @@ class Tuner:
         """
         clock = _stopwatch()
         multi_job = self._start_search()
-        trainable = dump_trainable(self._trainable)
-        folder = create_folder(self._run, name_of(self._trainable))
+        function = as_function(self._trainable, self._checkpoints.checkpoint_frequency)
+        trainable = dump_trainable(function, name_of(self._trainable))
+        folder, log = self._open_log(multi_job, clock)
         progress = open_progress(self._run.verbose, self._heading(folder))
-        interrupted = self._search(multi_job, trainable, folder, progress, clock)
+        with closing(log):
+            interrupted = self._search(multi_job, trainable, folder, log, progress, clock)
         if multi_job.error:
             raise RuntimeError(f"{multi_job.error}. What the trials reported is in {folder}")
         results = self._results(multi_job, folder, interrupted)
         progress.finish(results, clock())
         return results
+
+    def _open_log(self, multi_job: MultiJob, clock: Callable[[], float]) -> tuple[Path, RunLog]:
+        """The run's folder and its log. A MultiJob that is restored is told what is in there."""
+        if (folder := self._restored) is not None:
+            batches, earlier = replay(multi_job, folder)
+            return folder, RunLog(folder, lambda: earlier + clock(), batches)
+        folder = create_folder(self._run, name_of(self._trainable))
+        save_settings(folder, self._space, self._tune, self._run)
+        log = RunLog(folder, clock)
+        log.write(self._first_line(folder))
+        return folder, log
 
     def _start_search(self) -> MultiJob:
         tune = self._tune
@@ -78,20 +125,38 @@ class Tuner:
             Problem(self._space, tune.metric, tune.mode or "max", tune.num_samples, tune.seed),
             max_concurrent_trials=tune.max_concurrent_trials,
             target=tune.target,
+            failures=_failures(self._run.failure_config or FailureConfig()),
+            keep=_keep(self._checkpoints),
+            stop=stop_rule(self._run.stop),
         )
 
     def _search(
-        self, multi_job: MultiJob, trainable: bytes, folder: Path, progress: Progress, clock: Callable[[], float]
+        self,
+        multi_job: MultiJob,
+        trainable: bytes,
+        folder: Path,
+        log: RunLog,
+        progress: Progress,
+        clock: Callable[[], float],
     ) -> bool:
         progress.start()
         with closing(progress):
-            session = _open_session(folder, trainable, self._tune.seed)
-            with closing(session), closing(RunLog(folder, clock)) as log:
-                log.write(self._first_line(folder))
+            session = self._open_session(folder, trainable)
+            with closing(session):
                 loop = SearchLoop(multi_job, session, log, progress, clock, self._tune.time_budget)
-                interrupted = loop.run()
+                interrupted = loop.run(resumed=self._restored is not None)
                 log.write({"what": "closed", "stop_reason": _stop_reason(multi_job), "interrupted": interrupted})
         return interrupted
+
+    def _open_session(self, folder: Path, trainable: bytes) -> SearchSession:
+        from gandiva_ray.runtime.client import open_search  # loads ray
+
+        try:
+            return open_search(folder.name, trainable, folder, self._tune.seed)
+        except BaseException:
+            if self._restored is None:  # so that the name is free for another try
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
 
     def _heading(self, folder: Path) -> Heading:
         tune = self._tune
@@ -138,8 +203,18 @@ def _result(record: TrialRecord, reports: Reports) -> Result:
         path=record.path or None,
         steps=record.step,
         device_seconds=record.device_seconds,
+        checkpoint=Checkpoint(record.checkpoints[-1].path) if record.checkpoints else None,
+        best_checkpoints=[(Checkpoint(saved.path), dict(saved.metrics)) for saved in record.checkpoints],
         _reports=reports,
     )
+
+
+def _failures(config: FailureConfig) -> Failures:
+    return Failures(config.max_failures, config.fail_fast)
+
+
+def _keep(config: CheckpointConfig) -> Keep:
+    return Keep(config.num_to_keep, config.checkpoint_score_attribute, config.checkpoint_score_order)
 
 
 def _stop_reason(multi_job: MultiJob) -> str:
@@ -164,17 +239,6 @@ def _describe(algorithm: Algorithm) -> str:
     knobs = {name: getattr(algorithm, name) for name in getattr(algorithm, "__dataclass_fields__", ())}
     given = (f"{name}={knob!r}" for name, knob in knobs.items() if knob is not None)
     return f"{type(algorithm).__name__}({', '.join(given)})"
-
-
-def _open_session(folder: Path, trainable: bytes, seed: int) -> SearchSession:
-    from gandiva_ray.runtime.client import open_search  # loads ray
-
-    try:
-        return open_search(folder.name, trainable, folder, seed)
-    except BaseException:
-        with suppress(OSError):
-            folder.rmdir()  # so that the name is free for another try
-        raise
 
 
 def _default_searcher() -> Algorithm:

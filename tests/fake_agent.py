@@ -142,11 +142,13 @@ class FakeTemplate:
         cores: tuple[int, ...] = (),
         gpus: tuple[str, ...] | None = None,
         threads: int = 1,
+        step: int = 0,
+        checkpoint: str | None = None,
     ) -> FakeTrial:
         job = job or uuid.uuid4().hex[:8]
         blob = base64.b64encode(cloudpickle.dumps(config)).decode()
         path = path or self._folder / job
-        launch = LaunchMessage(job, trial, blob, str(path), until, seed, cores, gpus, threads)
+        launch = LaunchMessage(job, trial, blob, str(path), until, seed, cores, gpus, threads, step, checkpoint)
         self.peer.socket.sendall(encode({"op": "launch", **asdict(launch)}))
         return FakeTrial(self, job, path)
 

@@ -5,6 +5,8 @@ Here a trainable returns what it would report: any iterable of dicts.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import random
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +17,7 @@ from typing import Any
 import cloudpickle
 
 from gandiva_ray.core.model import Outcome, TrialId
+from gandiva_ray.core.multi_job import Retry
 from gandiva_ray.core.search import (
     Action,
     Create,
@@ -26,12 +29,15 @@ from gandiva_ray.core.search import (
     TrialStarted,
 )
 from gandiva_ray.search_session import DeviceView
+from gandiva_ray.trial.kinds import run_generator
 
 
 @dataclass(slots=True)
 class _Trial:
     create: Create
     until: int | None
+    attempt: int = 1
+    skip: int = 0
     reports: Iterator[Mapping[str, Any]] | None = None
     step: int = 0
     stop: StopTrial | None = None
@@ -57,9 +63,10 @@ class FakeSearchSession:
         self.num_devices = num_devices
         self.submitted: list[Create] = []
         self.actions: list[Action] = []
+        self.retried: list[Retry] = []
         self.timeouts: list[float] = []
         self.closed = 0
-        self._train = cloudpickle.loads(trainable)
+        self._train = _iterable(cloudpickle.loads(trainable))
         self._path = path
         self._random = random.Random(seed)
         self._deaf = deaf
@@ -72,6 +79,12 @@ class FakeSearchSession:
             cloudpickle.dumps(create.config)
             self.submitted.append(create)
             self._trials[create.trial] = _Trial(create, create.until)
+
+    def retry(self, trials: Sequence[Retry]) -> None:
+        for retry in trials:
+            self.retried.append(retry)
+            trial = _Trial(retry.create, retry.create.until, retry.attempt, skip=retry.step, step=retry.step)
+            self._trials[retry.trial] = trial
 
     def act(self, actions: Sequence[Action]) -> None:
         self.actions += actions
@@ -102,23 +115,32 @@ class FakeSearchSession:
     def _step(self, trial: _Trial) -> Iterator[TrialEvent]:
         name = trial.create.trial
         if trial.stop is not None:
-            yield self._ended(name, trial.stop.outcome, trial.stop.reason)
+            yield self._ended(trial, trial.stop.outcome, trial.stop.reason)
             return
         if trial.reports is None:
-            yield TrialStarted(name, "fake", 1, str(self._path / name))
+            yield TrialStarted(name, "fake", 1, str(self._path / name), trial.attempt)
         try:
             if trial.reports is None:
                 trial.reports = iter(self._train(dict(trial.create.config)))
+                trial.reports = itertools.islice(trial.reports, trial.skip, None)
             metrics = next(trial.reports)
         except StopIteration:
-            yield self._ended(name, Outcome.COMPLETED, "it returned")
+            yield self._ended(trial, Outcome.COMPLETED, "it returned")
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
-            yield self._ended(name, Outcome.FAILED, reason, traceback.format_exc())
+            yield self._ended(trial, Outcome.FAILED, reason, traceback.format_exc())
         else:
             trial.step += 1
-            yield TrialReported(name, trial.step, metrics, trial.step / 2)
+            seconds = (trial.step - trial.skip) / 2
+            yield TrialReported(name, trial.step, metrics, seconds, metrics.get("checkpoint"), trial.attempt)
 
-    def _ended(self, trial: TrialId, outcome: Outcome, reason: str, error: str = "") -> TrialEnded:
-        del self._trials[trial]
-        return TrialEnded(trial, outcome, reason, error)
+    def _ended(self, trial: _Trial, outcome: Outcome, reason: str, error: str = "") -> TrialEnded:
+        name = trial.create.trial
+        del self._trials[name]
+        return TrialEnded(name, outcome, reason, error, trial.attempt)
+
+
+def _iterable(trainable: Any) -> Any:
+    """A generator as its user wrote it."""
+    wrapped = isinstance(trainable, functools.partial) and trainable.func is run_generator
+    return trainable.args[0] if wrapped else trainable

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gandiva_ray.config import RunConfig, TuneConfig
+from gandiva_ray.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig, stop_rule
 from searchers import Hyperband
 
 
@@ -42,7 +43,8 @@ def test_arguments_may_be_given_all_together() -> None:
         ({"metric": 3}, ["metric", "3", "accuracy"]),
         ({"metric": ["loss"]}, ["metric", "loss"]),
         ({"num_samples": 0}, ["num_samples", "at least 1", "got 0", "how many configurations"]),
-        ({"num_samples": -1}, ["num_samples=-1", "not supported yet", "time_budget_s"]),
+        ({"num_samples": -1}, ["num_samples=-1", "without end", "max_concurrent_trials"]),
+        ({"num_samples": -2}, ["num_samples", "-2"]),
         ({"num_samples": 2.0}, ["num_samples", "2.0"]),
         ({"num_samples": True}, ["num_samples", "True"]),
         ({"max_concurrent_trials": 0}, ["max_concurrent_trials", "at least 1", "got 0", "leave it out"]),
@@ -79,16 +81,12 @@ def test_a_keyword_of_ray_tunes_tune_config_is_refused_with_what_to_use_instead(
 @pytest.mark.parametrize(
     "keyword",
     [
-        *(
-            "failure_config",
-            "checkpoint_config",
-            "sync_config",
-            "stop",
-            "callbacks",
-            "progress_reporter",
-            "log_to_file",
-        ),
-        *("local_dir", "storage_filesystem"),
+        "sync_config",
+        "callbacks",
+        "progress_reporter",
+        "log_to_file",
+        "local_dir",
+        "storage_filesystem",
     ],
 )
 def test_a_keyword_of_ray_tunes_run_config_is_refused_with_what_to_use_instead(keyword: str) -> None:
@@ -103,6 +101,11 @@ def test_a_typo_is_answered_with_the_nearest_keyword() -> None:
 @pytest.mark.parametrize(
     ("keywords", "words"),
     [
+        ({"stop": {}}, ["stop", "training_iteration"]),
+        ({"stop": {"loss": "low"}}, ["stop", "'low'"]),
+        ({"stop": 10}, ["stop", "10"]),
+        ({"failure_config": 3}, ["failure_config is a gandiva_ray.FailureConfig", "3"]),
+        ({"checkpoint_config": {}}, ["checkpoint_config is a gandiva_ray.CheckpointConfig"]),
         ({"storage_path": "s3://bucket/runs"}, ["storage_path", "s3://bucket/runs", "not supported yet", "local"]),
         ({"storage_path": 3}, ["storage_path", "3"]),
         ({"name": "a/b"}, ["name", "'a/b'", "slashes"]),
@@ -119,3 +122,41 @@ def test_a_wrong_place_or_name_is_refused(keywords: dict[str, Any], words: list[
 
 def test_a_storage_path_may_be_a_path_object(tmp_path: Path) -> None:
     assert RunConfig(storage_path=tmp_path).storage_path == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("kind", "keywords", "words"),
+    [
+        (FailureConfig, {"max_failures": -2}, ["max_failures", "-2"]),
+        (FailureConfig, {"max_failures": 1.5}, ["max_failures", "1.5"]),
+        (FailureConfig, {"fail_fast": "raise"}, ["fail_fast", "'raise'"]),
+        (FailureConfig, {"fail_fast": True, "max_failures": 2}, ["fail_fast", "max_failures"]),
+        (CheckpointConfig, {"num_to_keep": 0}, ["num_to_keep", "leave it out"]),
+        (CheckpointConfig, {"checkpoint_score_order": "maximize"}, ["checkpoint_score_order", 'mean "max"']),
+        (CheckpointConfig, {"checkpoint_score_attribute": 3}, ["checkpoint_score_attribute", "3"]),
+        (CheckpointConfig, {"checkpoint_frequency": -1}, ["checkpoint_frequency", "-1"]),
+        (CheckpointConfig, {"checkpoint_at_end": True}, ["checkpoint_at_end", "checkpoint_frequency=1"]),
+    ],
+)
+def test_what_becomes_of_failures_and_checkpoints_is_checked_too(
+    kind: Any, keywords: dict[str, Any], words: list[str]
+) -> None:
+    message = refusal(kind, **keywords)
+    assert [word for word in words if word not in message] == []
+
+
+def test_a_trial_has_done_enough_at_the_first_metric_that_reaches_its_number() -> None:
+    rule = stop_rule({"accuracy": 0.5, "training_iteration": 10})
+    assert rule is not None
+    assert rule("00000", {"accuracy": 0.4, "training_iteration": 9}) == ""
+    assert rule("00000", {"accuracy": 0.6, "training_iteration": 9}) == "accuracy reached 0.5"
+    assert rule("00000", {"accuracy": math.nan, "training_iteration": 10}) == "training_iteration reached 10"
+    with pytest.raises(ValueError, match="stop names 'accuracy', which trial 00000 does not report: loss"):
+        rule("00000", {"loss": 1.0})
+
+
+def test_a_function_may_say_that_a_trial_has_done_enough() -> None:
+    rule = stop_rule(lambda trial, metrics: trial == "00001" and metrics["loss"] < 1)
+    assert rule is not None
+    assert (rule("00000", {"loss": 0.5}), rule("00001", {"loss": 2.0})) == ("", "")
+    assert rule("00001", {"loss": 0.5}) == "the stop function said so"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gandiva_ray.core.model import Outcome
+from gandiva_ray.core.multi_job import DropCheckpoint, Retry
 from gandiva_ray.core.search import (
     CapacityChanged,
     Create,
@@ -21,7 +22,7 @@ from gandiva_ray.core.search import (
     TrialReported,
     TrialStarted,
 )
-from gandiva_ray.run_log import FILE_NAME, Reports, RunLog, line_of, read_log
+from gandiva_ray.run_log import FILE_NAME, Reports, RunLog, event_of, line_of, read_log
 
 
 @pytest.fixture
@@ -54,22 +55,52 @@ def report(trial: str, step: int, **metrics: Any) -> dict[str, Any]:
         (StopTrial("00000", "poor"), {"what": "stop", "trial": "00000", "reason": "poor", "outcome": "stopped"}),
         (
             TrialStarted("00000", "n", 7, "/p"),
-            {"what": "started", "trial": "00000", "node": "n", "pid": 7, "path": "/p"},
+            {"what": "started", "trial": "00000", "node": "n", "pid": 7, "path": "/p", "attempt": 1},
         ),
         (
-            TrialReported("00000", 2, {"a": {"b": 1}}, 0.5),
-            {"what": "report", "trial": "00000", "step": 2, "metrics": {"a": {"b": 1}}, "device_seconds": 0.5},
+            TrialReported("00000", 2, {"a": {"b": 1}}, 0.5, "/c"),
+            {
+                "what": "report",
+                "trial": "00000",
+                "step": 2,
+                "metrics": {"a": {"b": 1}},
+                "device_seconds": 0.5,
+                "attempt": 1,
+                "checkpoint": "/c",
+            },
         ),
         (
             TrialEnded("00000", Outcome.FAILED, "ValueError: x", "Traceback"),
-            {"what": "ended", "trial": "00000", "outcome": "failed", "reason": "ValueError: x", "error": "Traceback"},
+            {
+                "what": "ended",
+                "trial": "00000",
+                "outcome": "failed",
+                "reason": "ValueError: x",
+                "error": "Traceback",
+                "attempt": 1,
+            },
         ),
+        (
+            Retry(Create("00000", {"lr": 0.1}), 2, 5, "/c", "it was killed"),
+            {
+                "what": "retry",
+                "trial": "00000",
+                "config": {"lr": 0.1},
+                "attempt": 2,
+                "step": 5,
+                "checkpoint": "/c",
+                "reason": "it was killed",
+            },
+        ),
+        (DropCheckpoint("00000", "/c"), {"what": "drop", "trial": "00000", "checkpoint": "/c"}),
         (CapacityChanged(2, {"00000": 0.5}), {"what": "capacity", "devices": 2, "step_costs": {"00000": 0.5}}),
     ],
 )
 def test_every_fact_is_a_line(log: RunLog, tmp_path: Path, fact: Any, line: dict[str, Any]) -> None:
     log.write(line_of(fact))
-    assert list(read_log(tmp_path)) == [{"at": 0, **line}]
+    assert list(read_log(tmp_path)) == [{"at": 0, "batch": 0, **line}]
+    if isinstance(fact, TrialStarted | TrialReported | TrialEnded | CapacityChanged):
+        assert event_of(line) == fact
 
 
 def test_what_was_written_is_in_the_file_before_it_is_closed(log: RunLog, tmp_path: Path) -> None:

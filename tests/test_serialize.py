@@ -14,11 +14,12 @@ import cloudpickle
 import pytest
 
 from gandiva_ray.serialize import dump_trainable
+from gandiva_ray.trainable import name_of
 
 
 def refusal(trainable: Callable[..., Any]) -> str:
     with pytest.raises(TypeError) as refused:
-        dump_trainable(trainable)
+        dump_trainable(trainable, name_of(trainable))
     return str(refused.value)
 
 
@@ -32,7 +33,7 @@ def as_in_a_script(source: str, **names: Any) -> Callable[..., Any]:
 
 def test_a_function_goes_and_comes_back() -> None:
     factor = 3
-    assert cloudpickle.loads(dump_trainable(lambda config: config["x"] * factor))({"x": 2}) == 6
+    assert cloudpickle.loads(dump_trainable(lambda config: config["x"] * factor, "train"))({"x": 2}) == 6
 
 
 def test_a_captured_variable_is_named_with_its_type_and_line() -> None:

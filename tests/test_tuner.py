@@ -356,6 +356,7 @@ def test_the_log_tells_the_whole_search(tmp_path: Path, fake_runtime: Install) -
     assert (lines[0]["what"], lines[0]["metric"], lines[0]["trainable"]) == ("run", "score", "climb")
     assert lines[-1] == {
         "at": lines[-1]["at"],
+        "batch": lines[-1]["batch"],
         "what": "closed",
         "stop_reason": "all trials ended",
         "interrupted": False,

@@ -17,6 +17,7 @@ from gandiva_ray.core.search import (
     CapacityChanged,
     Config,
     Create,
+    Mode,
     Noticed,
     Problem,
     Promote,
@@ -31,6 +32,8 @@ from gandiva_ray.core.search import (
 
 _NO_LIMIT = 10**9
 _MISTAKES_THAT_END_A_SEARCH = 3
+# A trial that is lost with its node is tried again whatever FailureConfig says; one that takes nodes down is not.
+_MOST_LOSSES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,64 @@ class TimeUp:
     reason: str
 
 
-Effect = Create | Promote | Reweigh | StopTrial
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Run the trial once more, in a new process: from a checkpoint that it saved with its report `step`, if any."""
+
+    create: Create
+    attempt: int
+    step: int
+    checkpoint: str | None
+    reason: str
+
+    @property
+    def trial(self) -> TrialId:
+        return self.create.trial
+
+
+@dataclass(frozen=True, slots=True)
+class DropCheckpoint:
+    """It is not worth keeping any more."""
+
+    trial: TrialId
+    path: str
+
+
+# A TrialEnded is news for the owner: a trial without a process was stopped.
+Effect = Create | Promote | Reweigh | StopTrial | Retry | DropCheckpoint | TrialEnded
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A checkpoint, and the report that it came with."""
+
+    step: int
+    path: str
+    metrics: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Which checkpoints of a trial to keep besides its last one: `count` of them, None all.
+
+    The best by `attribute` of their metrics, in the order `mode`; without it, the latest.
+    """
+
+    count: int | None = None
+    attribute: str | None = None
+    mode: Mode = "max"
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """How often a trial that fails is tried again (-1: without end); whether the first one ends the search."""
+
+    retries: int = 0
+    end_search: bool = False
+
+
+StopRule = Callable[[TrialId, Mapping[str, Any]], str]
+"""Why a trial that reported these metrics has done enough; "" where it goes on."""
 
 
 class TrialState(enum.Enum):
@@ -58,11 +118,22 @@ class TrialRecord:
     """What is known of a trial. Written by MultiJob alone; the history of its reports is in the run's log.
 
     `until` is the milestone it has been given. `best_value` is the best finite value of the metric at any report.
+    `attempt` counts its processes, `earlier_seconds` are what those before the present one had received;
+    `checkpoints` are those kept, the latest last. A parked trial whose process is `gone` gets a new one when it is
+    promoted.
     """
 
     trial: TrialId
     config: Config
     until: int | None
+    weight: float = 1.0
+    exclusive: bool = False
+    attempt: int = 1
+    failures: int = 0
+    losses: int = 0
+    earlier_seconds: float = 0.0
+    gone: bool = False
+    checkpoints: list[Saved] = field(default_factory=list)
     state: TrialState = TrialState.WAITING
     step: int = 0
     metrics: Mapping[str, Any] = field(default_factory=dict)
@@ -79,7 +150,8 @@ class MultiJob:
     """A search under way. Its owner carries out the effects in order, and sends what became of them.
 
     `max_concurrent_trials` bounds those that wait for a device or run; parked ones do not count. None creates all that
-    the searcher has. `target` ends the search at the first report that reaches it.
+    the searcher has. `target` ends the search at the first report that reaches it, `stop` says which trials have done
+    enough.
 
     Raises ValueError where the algorithm refuses the problem; RuntimeError, later, where a searcher does what it must
     not.
@@ -92,6 +164,9 @@ class MultiJob:
         *,
         max_concurrent_trials: int | None = None,
         target: float | None = None,
+        failures: Failures = Failures(),
+        keep: Keep = Keep(),
+        stop: StopRule | None = None,
     ) -> None:
         if max_concurrent_trials is not None and max_concurrent_trials < 1:
             raise ValueError(f"max_concurrent_trials must be at least 1, or None, got {max_concurrent_trials!r}")
@@ -108,6 +183,9 @@ class MultiJob:
         self._searcher = algorithm.start(problem)
         self._limit = max_concurrent_trials or _NO_LIMIT
         self._target = target
+        self._failures = failures
+        self._keep = keep
+        self._stop_rule = stop
         self._promoted: dict[TrialId, None] = {}  # parked ones that may go on as soon as there is room
         self._in_state: Counter[TrialState] = Counter()
         self._ended_as: Counter[Outcome] = Counter()
@@ -138,12 +216,21 @@ class MultiJob:
         states = {state.value: n for state, n in self._in_state.items() if state is not TrialState.ENDED}
         return {name: n for name, n in (*states.items(), *((o.value, n) for o, n in self._ended_as.items())) if n}
 
+    def resume(self) -> list[Effect]:
+        """What to do when nothing of the search runs any more: each trial that has not ended once more."""
+        unended = [record for record in self.trials.values() if record.state is not TrialState.ENDED]
+        return [effect for record in unended for effect in self._lose(record, "the search was restored")]
+
     def handle(self, *events: TrialEvent | TimeUp) -> list[Effect]:
         """What to do about all that happened. Without events, what to begin with."""
         effects = [effect for event in events for effect in self._on(event)]
         if not self.ending:
             effects += self._fill()
-        return [effect for effect in effects if self.trials[effect.trial].state is not TrialState.ENDED]
+        return [
+            effect
+            for effect in effects
+            if isinstance(effect, TrialEnded) or self.trials[effect.trial].state is not TrialState.ENDED
+        ]
 
     @property
     def _active(self) -> int:
@@ -173,6 +260,8 @@ class MultiJob:
 
     def _started(self, event: TrialStarted) -> list[Effect]:
         record = self.trials[event.trial]
+        if event.attempt != record.attempt:
+            return []
         record.node, record.path = event.node, event.path
         self._starved = ""
         if record.state is TrialState.WAITING:
@@ -181,9 +270,36 @@ class MultiJob:
 
     def _reported(self, event: TrialReported) -> list[Effect]:
         record = self.trials[event.trial]
-        if self.ending or record.state is TrialState.ENDED or event.step <= record.step:
+        if self.ending or record.state is TrialState.ENDED or event.attempt != record.attempt:
             return []  # so the trial that reached the target keeps that report as its last
-        record.step, record.metrics, record.device_seconds = event.step, event.metrics, event.device_seconds
+        return [*self._saved(record, event), *self._judged(record, event)]
+
+    def _saved(self, record: TrialRecord, event: TrialReported) -> list[Effect]:
+        """Note the checkpoint; drop the one that it pushes out."""
+        if event.checkpoint is None:
+            return []
+        kept = [saved for saved in record.checkpoints if saved.path != event.checkpoint]
+        record.checkpoints = [*kept, Saved(event.step, event.checkpoint, event.metrics)]
+        if self._keep.count is None or len(record.checkpoints) <= self._keep.count:
+            return []
+        worst = min(record.checkpoints[:-1], key=self._worth_keeping)
+        record.checkpoints.remove(worst)
+        return [DropCheckpoint(record.trial, worst.path)]
+
+    def _worth_keeping(self, saved: Saved) -> tuple[float, int]:
+        value = None if self._keep.attribute is None else _number(saved.metrics.get(self._keep.attribute))
+        if value is None or math.isnan(value):
+            return (-math.inf if self._keep.attribute is not None else 0.0, saved.step)
+        return (value if self._keep.mode == "max" else -value, saved.step)
+
+    def _judged(self, record: TrialRecord, event: TrialReported) -> list[Effect]:
+        if event.step <= record.step:  # repeated, or made once more by another attempt
+            active = record.state in (TrialState.WAITING, TrialState.RUNNING)
+            if event.step == record.step and active and _at_milestone(record):
+                self._move(record, TrialState.PARKED)
+            return []
+        record.step, record.metrics = event.step, event.metrics
+        record.device_seconds = record.earlier_seconds + event.device_seconds
         value = None if self._problem.metric is None else _number(event.metrics.get(self._problem.metric))
         if value is not None:
             self._measure(record, value)
@@ -193,14 +309,22 @@ class MultiJob:
             return []
         if value is None and self._problem.metric is not None:
             return self._mistake(record, self._problem.metric)
+        if self._stop_rule is not None and (reason := self._stop_rule(record.trial, event.metrics)):
+            return [self._stop(record, reason, Outcome.COMPLETED)]
         self._move(record, TrialState.PARKED if _at_milestone(record) else TrialState.RUNNING)
         numbers = {key: number for key, raw in event.metrics.items() if (number := _number(raw)) is not None}
         return self._act(self._searcher.report(event.trial, event.step, numbers))
 
     def _ended(self, event: TrialEnded) -> list[Effect]:
         record = self.trials[event.trial]
-        if record.state is TrialState.ENDED:
+        if record.state is TrialState.ENDED or event.attempt != record.attempt:
             return []
+        if self._goes_on(record, event.outcome):
+            if event.outcome is Outcome.LOST:
+                record.losses += 1
+            else:
+                record.failures += 1
+            return self._lose(record, event.reason)
         metric = self._problem.metric
         mute = event.outcome is Outcome.COMPLETED and not record.step and record.state is not TrialState.STOPPING
         if mute and metric is not None:
@@ -211,7 +335,37 @@ class MultiJob:
         self._ended_as[event.outcome] += 1
         self._promoted.pop(event.trial, None)
         effects = [] if self.ending else self._act(self._searcher.ended(event.trial, event.outcome))
+        if self._failures.end_search and event.outcome in (Outcome.FAILED, Outcome.LOST):
+            effects += self._end(f"trial {record.trial} failed: {event.reason}", _cut)
         return [*effects, *self._count_mistake(record)] if mute and metric is not None else effects
+
+    def _goes_on(self, record: TrialRecord, outcome: Outcome) -> bool:
+        """Whether the trial, which ended by itself, is to be tried once more."""
+        if self.ending or record.state is TrialState.STOPPING:
+            return False
+        if outcome is Outcome.LOST:
+            return record.losses < _MOST_LOSSES
+        retries = self._failures.retries
+        return outcome is Outcome.FAILED and (retries == -1 or record.failures < retries)
+
+    def _lose(self, record: TrialRecord, reason: str) -> list[Effect]:
+        """Its process ended, and it shall go on: at once, or where it was parked, when it is promoted."""
+        if record.state is TrialState.PARKED:
+            record.gone, record.reason = True, reason
+            return []
+        return [self._retry(record, reason)]
+
+    def _retry(self, record: TrialRecord, reason: str) -> Retry:
+        """Back into the queue. Its searcher hears nothing of it."""
+        record.attempt += 1
+        record.gone = False
+        record.earlier_seconds = record.device_seconds
+        self._promoted.pop(record.trial, None)
+        self._move(record, TrialState.WAITING)
+        last = record.checkpoints[-1] if record.checkpoints else None
+        create = Create(record.trial, record.config, record.until, record.weight, record.exclusive)
+        step, checkpoint = (last.step, last.path) if last is not None else (0, None)
+        return Retry(create, record.attempt, step, checkpoint, reason)
 
     def _fill(self) -> list[Effect]:
         """Let trials run up to the limit: those that were promoted first, then new ones."""
@@ -219,8 +373,11 @@ class MultiJob:
         while self._promoted and self._active < self._limit:
             record = self.trials[next(iter(self._promoted))]
             del self._promoted[record.trial]
-            self._move(record, TrialState.RUNNING)
-            effects.append(Promote(record.trial, record.until))
+            if record.gone:
+                effects.append(self._retry(record, record.reason))
+            else:
+                self._move(record, TrialState.RUNNING)
+                effects.append(Promote(record.trial, record.until))
         room = self._limit - self._active
         if room > 0 and not self._searcher.finished:
             creates = self._searcher.suggest(room)
@@ -232,9 +389,13 @@ class MultiJob:
     def _create(self, create: Create) -> Create:
         if create.trial in self.trials:
             raise RuntimeError(f"the searcher {self._name} created trial {create.trial} twice")
-        record = self.trials[create.trial] = TrialRecord(create.trial, create.config, create.until)
+        if not self._searcher.acts_on_feedback:
+            create = replace(create, exclusive=True)
+        record = self.trials[create.trial] = TrialRecord(
+            create.trial, create.config, create.until, create.weight, create.exclusive
+        )
         self._in_state[record.state] += 1
-        return create if self._searcher.acts_on_feedback else replace(create, exclusive=True)
+        return create
 
     def _act(self, actions: Iterable[Action]) -> list[Effect]:
         effects: list[Effect] = []
@@ -249,7 +410,11 @@ class MultiJob:
 
     def _act_on(self, record: TrialRecord, action: Action) -> list[Effect]:
         if isinstance(action, StopTrial):
-            return [self._stop(record, action.reason, action.outcome)]
+            stop = self._stop(record, action.reason, action.outcome)
+            gone = isinstance(stop, TrialEnded)
+            return [stop, *(self._act(self._searcher.ended(record.trial, action.outcome)) if gone else ())]
+        if isinstance(action, Reweigh):
+            record.weight, record.exclusive = action.weight, action.exclusive
         if isinstance(action, Promote):
             record.until = action.until
             if record.state is TrialState.PARKED:
@@ -258,10 +423,15 @@ class MultiJob:
                 return []
         return [action]
 
-    def _stop(self, record: TrialRecord, reason: str, outcome: Outcome) -> StopTrial:
+    def _stop(self, record: TrialRecord, reason: str, outcome: Outcome) -> StopTrial | TrialEnded:
         self._promoted.pop(record.trial, None)
-        self._move(record, TrialState.STOPPING)
-        return StopTrial(record.trial, reason, outcome)
+        if not record.gone:
+            self._move(record, TrialState.STOPPING)
+            return StopTrial(record.trial, reason, outcome)
+        record.outcome, record.reason = outcome, reason
+        self._move(record, TrialState.ENDED)
+        self._ended_as[outcome] += 1
+        return TrialEnded(record.trial, outcome, reason, attempt=record.attempt)
 
     def _end(self, reason: str, outcome_of: Callable[[TrialRecord], Outcome]) -> list[Effect]:
         """Stop all that has not been stopped; nothing more will be suggested."""

@@ -116,22 +116,31 @@ class Algorithm(Protocol):
 # --- events: what happened to trials, as the driver hears of it
 
 
+# `attempt` counts the processes that a trial has had, from 1: one that failed may be tried again.
+
+
 @dataclass(frozen=True, slots=True)
 class TrialStarted:
     trial: TrialId
     node: str
     pid: int
     path: str
+    attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class TrialReported:
-    """The `step`-th report of the trial. `device_seconds` is what the trial had received by then, in all."""
+    """The `step`-th report of the trial. `device_seconds` is what this attempt had received by then, in all.
+
+    `checkpoint` is the folder of the checkpoint that came with it.
+    """
 
     trial: TrialId
     step: int
     metrics: Mapping[str, Any]
     device_seconds: float
+    checkpoint: str | None = None
+    attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +151,7 @@ class TrialEnded:
     outcome: Outcome
     reason: str
     error: str = field(default="")
+    attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 
 from gandiva_ray.core.events import Event, JobPromoted, JobSubmitted, StopRequested, WeightChanged
 from gandiva_ray.core.model import JobId, JobSpec, NodeId, TrialId
+from gandiva_ray.core.multi_job import Retry
 from gandiva_ray.core.plan import Policy
 from gandiva_ray.core.search import (
     Action,
@@ -32,7 +33,7 @@ from gandiva_ray.core.search import (
     TrialReported,
 )
 from gandiva_ray.policies import Gandiva, make_policy
-from gandiva_ray.runtime.actors import Actor, make_actor, make_detached
+from gandiva_ray.runtime.actors import NAMESPACE, Actor, make_actor, make_detached
 from gandiva_ray.runtime.messages import NodeView, Payload, Settings, Updates
 from gandiva_ray.runtime.scheduler_actor import SchedulerActor
 from gandiva_ray.runtime.trial_actor import TrialActor
@@ -86,6 +87,20 @@ def shutdown() -> None:
     _joined_ray = False
 
 
+def cluster_status(address: str) -> dict[str, Any] | None:
+    """What the scheduler of the Ray cluster at `address` says of itself; None where there is none.
+
+    Raises ConnectionError where no Ray answers.
+    """
+    _join_ray(address)
+    try:
+        scheduler: Actor = ray.get_actor("scheduler", NAMESPACE)
+    except ValueError:
+        return None
+    status: dict[str, Any] = _ask(scheduler.status.remote())
+    return status
+
+
 def open_search(name: str, trainable: bytes, path: Path, seed: int) -> SearchSession:
     """A new multi-job on the cluster. `trainable` is cloudpickled; trials' folders are made under `path`."""
     if not ray.is_initialized():
@@ -106,6 +121,7 @@ class SearchSession:
         self._opened: dict[NodeId, tuple[_Own, ray.ObjectRef[Any]]] = {}
         self._devices: dict[NodeId, list[DeviceView]] = {}
         self._polls: dict[ray.ObjectRef[Any], NodeId | None] = {}
+        self._attempts: dict[TrialId, int] = {}
         self._costs: dict[TrialId, float] = {}
         self._costs_told = time.monotonic()
         self._closed = False
@@ -119,14 +135,30 @@ class SearchSession:
 
     def submit(self, trials: Sequence[Create]) -> None:
         """Hand the trials to the scheduler, to be planned for together."""
+        self._submit([Retry(trial, attempt=1, step=0, checkpoint=None, reason="") for trial in trials])
+
+    def retry(self, trials: Sequence[Retry]) -> None:
+        self._submit(trials)
+
+    def _submit(self, attempts: Sequence[Retry]) -> None:
         events: list[Event] = []
         payloads: dict[JobId, Payload] = {}
-        for trial in trials:
+        for attempt in attempts:
+            trial = attempt.create
+            self._attempts[trial.trial] = attempt.attempt
             job = self._job(trial.trial)
             spec = JobSpec(job, self._multi_job, weight=trial.weight, exclusive=trial.exclusive, until=trial.until)
             events.append(JobSubmitted(0.0, spec))
-            config = cloudpickle.dumps(dict(trial.config))
-            payloads[job] = Payload(self._multi_job, trial.trial, config, str(self._path / trial.trial), self._seed)
+            payloads[job] = Payload(
+                self._multi_job,
+                trial.trial,
+                cloudpickle.dumps(dict(trial.config)),
+                str(self._path / trial.trial),
+                self._seed,
+                attempt.attempt,
+                attempt.step,
+                attempt.checkpoint,
+            )
         self._update(Updates(tuple(events), payloads))
 
     def act(self, actions: Sequence[Action]) -> None:
@@ -237,7 +269,9 @@ class SearchSession:
         return [CapacityChanged(self.num_devices, costs)]
 
     def _job(self, trial: TrialId) -> JobId:
-        return f"{self._multi_job}/{trial}"
+        """Each attempt is a job of its own."""
+        attempt = self._attempts[trial]
+        return f"{self._multi_job}/{trial}" if attempt == 1 else f"{self._multi_job}/{trial}/{attempt}"
 
 
 @dataclass(frozen=True, slots=True)

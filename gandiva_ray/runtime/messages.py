@@ -32,13 +32,19 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """What a launch needs and no decision depends on. `config` is pickled, `path` the trial's folder."""
+    """What a launch needs and no decision depends on. `config` is pickled, `path` the trial's folder.
+
+    `checkpoint`, made with the report `step`, is what an attempt after the first goes on from, if there is one.
+    """
 
     multi_job: MultiJobId
     trial: TrialId
     config: bytes
     path: str
     seed: int
+    attempt: int = 1
+    step: int = 0
+    checkpoint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

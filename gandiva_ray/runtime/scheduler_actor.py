@@ -184,7 +184,7 @@ class SchedulerActor:
             payload = self._payloads.pop(job_id)
             if job_id not in told:
                 assert job.outcome is not None
-                entry.outbox.put(TrialEnded(payload.trial, job.outcome, job.reason))
+                entry.outbox.put(TrialEnded(payload.trial, job.outcome, job.reason, attempt=payload.attempt))
             if not entry.open_jobs:
                 entry.all_ended.set()
 

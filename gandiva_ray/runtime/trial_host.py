@@ -86,7 +86,8 @@ class TrialHost:
     def _launch(self, order: Launch, payload: Payload) -> None:
         if order.job in self._trials:
             return
-        trial = self._trials[order.job] = Trial(order.job, payload, order.assignment, order.until)
+        trial = Trial(order.job, payload, order.assignment, order.until, step=payload.step)
+        self._trials[order.job] = trial
         self._turns.place(trial, ready=False)
         template = self._template(payload.multi_job)
         if template.broken:
@@ -114,6 +115,8 @@ class TrialHost:
             cores=hardware.cores,
             gpus=hardware.gpus or None,
             threads=len(trial.assignment.devices),
+            step=trial.payload.step,
+            checkpoint=trial.payload.checkpoint,
         )
         send(template.writer, {"op": "launch", **dataclasses.asdict(message)})
 
@@ -211,9 +214,7 @@ class TrialHost:
             return
         match message["op"]:
             case "report":
-                trial.step = message["step"]
-                report = TrialReported(trial.payload.trial, trial.step, message["metrics"], self._device_seconds(trial))
-                self._tell_driver(trial.payload.multi_job, report)
+                self._reported(trial, message)
             case "resumed":
                 self._turns.began(trial)
             case "suspended":
@@ -230,11 +231,17 @@ class TrialHost:
             case "failed":
                 self._fail(trial, Outcome.FAILED, message["reason"], message["error"])
 
+    def _reported(self, trial: Trial, message: Message) -> None:
+        of, trial.step = trial.payload, message["step"]
+        received = self._device_seconds(trial)
+        report = TrialReported(of.trial, trial.step, message["metrics"], received, message["checkpoint"], of.attempt)
+        self._tell_driver(of.multi_job, report)
+
     def _started(self, trial: Trial) -> None:
         trial.where = Where.WAITING
         self._notify([JobStarted(0.0, trial.job)])
-        started = TrialStarted(trial.payload.trial, self._node, trial.pid, trial.payload.path)
-        self._tell_driver(trial.payload.multi_job, started)
+        of = trial.payload
+        self._tell_driver(of.multi_job, TrialStarted(of.trial, self._node, trial.pid, of.path, of.attempt))
         if trial.stop is not None:
             self._tell_stop(trial)
         else:
@@ -289,7 +296,8 @@ class TrialHost:
     def _close(self, trial: Trial, outcome: Outcome, reason: str, error: str) -> None:
         trial.where = Where.OVER
         self._leave_home(trial)
-        self._tell_driver(trial.payload.multi_job, TrialEnded(trial.payload.trial, outcome, reason, error))
+        of = trial.payload
+        self._tell_driver(of.multi_job, TrialEnded(of.trial, outcome, reason, error, of.attempt))
         if trial.pid:
             self._escalate(trial)
 

@@ -71,7 +71,7 @@ def _connect(birth: Birth) -> session.Session:
     """First of all, so that whatever fails after it is told to the agent."""
     page, fd = create_page()
     page.until = NO_MILESTONE if birth.launch.until is None else birth.launch.until
-    own = session.Session(Channel(birth.arguments.address), page)
+    own = session.Session(Channel(birth.arguments.address), page, birth.launch)
     own.say({"op": "hello", "job": birth.launch.job, "pid": os.getpid(), "page": fd, "role": "trial"})
     return own
 
@@ -79,6 +79,7 @@ def _connect(birth: Birth) -> session.Session:
 def _train(birth: Birth, own: session.Session) -> None:
     _settle(birth.launch, birth.arguments.environment.working_dir)
     trainable = birth.load()
+    _check_checkpoint(birth.launch.checkpoint)
     seed_everything(birth.launch.seed, birth.launch.trial)
     config = pickle.loads(base64.b64decode(birth.launch.config))
     own.wait_for_first_turn()
@@ -92,6 +93,14 @@ def _train(birth: Birth, own: session.Session) -> None:
             "return a dict of metrics, or return nothing and use report()"
         )
     own.report(result, last=True)
+
+
+def _check_checkpoint(path: str | None) -> None:
+    if path is not None and not os.path.isdir(path):
+        raise FileNotFoundError(
+            f"the trial's checkpoint {path} is not on this node: set RunConfig(storage_path=...) to a folder that all "
+            "nodes share"
+        )
 
 
 def _settle(launch: LaunchMessage, working_dir: str) -> None:

@@ -11,7 +11,7 @@ is one JSON object behind its length (4 bytes, big-endian); `op` says which.
     agent -> template   launch   LaunchMessage's fields
     trial -> agent      hello    {job, pid, page, role: "trial"}   `page` is a file descriptor of the trial's own
                         started  {}                        it waits for its first turn
-                        report   {step, metrics}
+                        report   {step, metrics, checkpoint}   the checkpoint's folder, or null
                         resumed  {}                        a turn began
                         suspended {}                       it gave the device up at a boundary, as asked
                         parked   {step}                    it gave the device up at its milestone
@@ -91,7 +91,7 @@ class LaunchMessage:
 
     `config` is the pickled configuration in base64; `path` the trial's folder; `cores` the CPU cores it is pinned to
     (none leaves it unpinned); `gpus` the ids for CUDA_VISIBLE_DEVICES (None leaves it alone); `threads` what torch and
-    OpenMP may use.
+    OpenMP may use. `checkpoint` is the folder of the checkpoint to go on from, made with the report `step`.
     """
 
     job: str
@@ -103,6 +103,8 @@ class LaunchMessage:
     cores: Sequence[int]
     gpus: Sequence[str] | None
     threads: int
+    step: int = 0
+    checkpoint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

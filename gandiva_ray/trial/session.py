@@ -6,24 +6,53 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 from gandiva_ray.trial import processes
+from gandiva_ray.trial.checkpoint import Checkpoint
 from gandiva_ray.trial.metrics import plain
-from gandiva_ray.trial.protocol import NO_MILESTONE, RUN, STOP, Channel, Message, Page
+from gandiva_ray.trial.protocol import NO_MILESTONE, RUN, STOP, Channel, LaunchMessage, Message, Page
 
 
 class TrialStopped(BaseException):
     """The trial was told to end. It passes through the training function so that `finally` and `with` do their work."""
 
 
+@dataclass(frozen=True, slots=True)
+class TrialContext:
+    """What a training function may ask about its trial; the names are Ray Tune's."""
+
+    _trial: str
+    _folder: str
+    _run: str
+
+    def get_trial_id(self) -> str:
+        return self._trial
+
+    def get_trial_name(self) -> str:
+        return self._trial
+
+    def get_trial_dir(self) -> str:
+        """The trial's folder, which is its working directory too."""
+        return self._folder
+
+    def get_experiment_name(self) -> str:
+        """The name of the run."""
+        return self._run
+
+
 class Session:
     """The one trial of this process, and its line to the node's agent."""
 
-    def __init__(self, channel: Channel, page: Page) -> None:
+    def __init__(self, channel: Channel, page: Page, launch: LaunchMessage) -> None:
         self._channel = channel
         self._page = page
-        self._step = 0
+        self._folder = Path(launch.path)
+        self.context = TrialContext(launch.trial, launch.path, Path(launch.path).parent.name)
+        self._step = launch.step
+        self.checkpoint = Checkpoint(launch.checkpoint) if launch.checkpoint is not None else None
         self._stopping = False
         self._lock = threading.RLock()  # a signal handler may report while its thread is in here
 
@@ -48,16 +77,23 @@ class Session:
         with self._lock:
             self._wait({"op": "started"})
 
-    def report(self, metrics: Mapping[str, Any], *, last: bool = False) -> None:
-        """Send one report; then a boundary, unless it is the last thing that the trial does. Errors as in `plain`."""
+    def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None, *, last: bool = False) -> None:
+        """Send one report; then a boundary, unless it is the last thing that the trial does. Errors as in `plain`.
+
+        The checkpoint is on the disk before the report is sent.
+        """
         values = plain(metrics)
         with self._lock:
             if self._stopping:
                 raise TrialStopped
-            self._step += 1
-            step = self._page.steps = self._step
+            step = self._step + 1
+            if checkpoint is not None:
+                checkpoint.save(self._folder / f"checkpoint_{step:06d}")
+                self.checkpoint = Checkpoint(checkpoint.path)
+            self._step = self._page.steps = step
             values.setdefault("training_iteration", step)
-            self.say({"op": "report", "step": step, "metrics": values})
+            saved = checkpoint.path if checkpoint is not None else None
+            self.say({"op": "report", "step": step, "metrics": values, "checkpoint": saved})
         if not last:
             self.boundary(step)
 
@@ -124,24 +160,46 @@ def _leave_behind() -> None:
     _session, _left_behind = None, True
 
 
-def report(metrics: Mapping[str, Any], **unsupported: object) -> None:
+def report(metrics: Mapping[str, Any], *, checkpoint: Checkpoint | None = None, **unsupported: object) -> None:
     """Report metrics from a training function, as with Ray Tune's `report`. The n-th call is step n, from 1.
 
     `metrics` is a dict of names and numbers (also numpy and torch scalars), strings, None, and lists and dicts of
-    these. `training_iteration`, the step, is added unless it is there. Raises RuntimeError outside a trial's process,
-    TypeError or ValueError on other metrics or arguments. The trial may be suspended, parked or stopped in here.
+    these. `training_iteration`, the step, is added unless it is there. `checkpoint` is copied into the trial's folder:
+    a trial that fails and is tried again finds it by `get_checkpoint`. Raises RuntimeError outside a trial's process,
+    TypeError or ValueError on other metrics or arguments, OSError where the checkpoint cannot be written. The trial may
+    be suspended, parked or stopped in here.
     """
     if unsupported:
-        names = ", ".join(unsupported)
-        raise TypeError(f"report() takes the metrics and no {names}; checkpoints are not supported yet")
-    if _session is not None:
-        _session.report(metrics)
-    elif _left_behind:
-        raise RuntimeError(
-            "report() was called in a child process of a trial: send the metrics to the trial, and report there"
+        raise TypeError(f"report() takes metrics and checkpoint, and no {', '.join(unsupported)}")
+    if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
+        raise TypeError(
+            f"checkpoint is a gandiva_ray.Checkpoint, got {checkpoint!r}: use Checkpoint.from_directory(path) or "
+            "Checkpoint.from_dict({...})"
         )
-    else:
-        raise RuntimeError("report() was called outside a trial: call it in the training function that a Tuner runs")
+    _here("report").report(metrics, checkpoint)
+
+
+def get_checkpoint() -> Checkpoint | None:
+    """The last checkpoint of this trial: what to go on from. None where it starts anew.
+
+    Raises RuntimeError outside a trial's process.
+    """
+    return _here("get_checkpoint").checkpoint
+
+
+def get_context() -> TrialContext:
+    """Which trial this is. Raises RuntimeError outside a trial's process."""
+    return _here("get_context").context
+
+
+def _here(function: str) -> Session:
+    if _session is not None:
+        return _session
+    if _left_behind:
+        raise RuntimeError(
+            f"{function}() was called in a child process of a trial: send the values to the trial, and call it there"
+        )
+    raise RuntimeError(f"{function}() was called outside a trial: call it in the training function that a Tuner runs")
 
 
 def boundary() -> None:

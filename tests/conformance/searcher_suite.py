@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from gandiva_ray.core.model import Outcome, TrialId
-from gandiva_ray.core.multi_job import Effect, MultiJob, TimeUp, TrialState
+from gandiva_ray.core.multi_job import DropCheckpoint, Effect, Failures, Keep, MultiJob, Retry, TimeUp, TrialState
 from gandiva_ray.core.search import (
     Action,
     Algorithm,
@@ -48,6 +48,7 @@ class Chaos:
     failures: float
     length: int
     interrupted: bool = False
+    retries: int = 0
 
 
 def chaos(max_samples: int = 16) -> st.SearchStrategy[Chaos]:
@@ -61,15 +62,21 @@ def chaos(max_samples: int = 16) -> st.SearchStrategy[Chaos]:
         failures=st.sampled_from([0.0, 0.05, 0.5]),
         length=st.sampled_from([1, 4, 30]),
         interrupted=st.booleans(),
+        retries=st.integers(0, 2),
     )
 
 
 def check_searcher(algorithm: Algorithm, chaos: Chaos, space: Mapping[str, Any]) -> None:
     """The search ends whatever happens, acts on nothing that is gone, and a replay of its log does the same again."""
     problem = Problem(space, "score", chaos.mode, num_samples=chaos.num_samples, seed=chaos.seed)
-    world = World(MultiJob(Watched(algorithm), problem, max_concurrent_trials=chaos.max_concurrent_trials), chaos)
+    knobs: Any = {
+        "max_concurrent_trials": chaos.max_concurrent_trials,
+        "failures": Failures(chaos.retries),
+        "keep": Keep(2, "score"),
+    }
+    world = World(MultiJob(Watched(algorithm), problem, **knobs), chaos)
     world.run()
-    replayed = MultiJob(algorithm, problem, max_concurrent_trials=chaos.max_concurrent_trials)
+    replayed = MultiJob(algorithm, problem, **knobs)
     assert [replayed.handle(*events) for events, _ in world.log] == [effects for _, effects in world.log]
 
 
@@ -139,6 +146,7 @@ class FakeTrial:
     until: int | None
     length: int
     step: int = 0
+    attempt: int = 1
     started: bool = False
     stop: StopTrial | None = None
     ended: bool = False
@@ -187,6 +195,16 @@ class World:
             assert effect.trial not in self._trials
             self._trials[effect.trial] = FakeTrial(effect.until, self._chance.randint(1, self._chaos.length))
             return
+        if isinstance(effect, Retry):
+            before = self._trials[effect.trial]
+            assert before.ended
+            assert effect.attempt == before.attempt + 1
+            again = FakeTrial(effect.create.until, before.length, effect.step, effect.attempt)
+            self._trials[effect.trial] = again
+            return
+        if isinstance(effect, TrialEnded):
+            assert self._trials[effect.trial].ended
+            return
         trial = self._trials[effect.trial]
         assert self._search.trials[effect.trial].state is not TrialState.ENDED
         match effect:
@@ -198,7 +216,7 @@ class World:
             case StopTrial():
                 assert trial.stop is None
                 trial.stop = effect
-            case Reweigh():
+            case Reweigh() | DropCheckpoint():
                 pass
 
     def _can_move(self, trial: FakeTrial) -> bool:
@@ -217,19 +235,22 @@ class World:
     def _next(self, name: TrialId, trial: FakeTrial, failing: bool) -> TrialEvent:
         if trial.stop is not None:
             trial.ended = True
-            return TrialEnded(name, trial.stop.outcome, trial.stop.reason)
+            return TrialEnded(name, trial.stop.outcome, trial.stop.reason, attempt=trial.attempt)
         if failing:
             trial.ended = True
-            return TrialEnded(name, self._chance.choice([Outcome.FAILED, Outcome.LOST]), "by chance")
+            outcome = self._chance.choice([Outcome.FAILED, Outcome.LOST])
+            return TrialEnded(name, outcome, "by chance", attempt=trial.attempt)
         if not trial.started:
             trial.started = True
-            return TrialStarted(name, "node", 1, "path")
+            return TrialStarted(name, "node", 1, "path", trial.attempt)
         if trial.step == trial.length:
             trial.ended = True
-            return TrialEnded(name, Outcome.COMPLETED, "it returned")
+            return TrialEnded(name, Outcome.COMPLETED, "it returned", attempt=trial.attempt)
         trial.step += 1
         value = self._chance.choice(VALUES[self._chaos.values])
-        return TrialReported(name, trial.step, {"score": value, "note": "text"}, float(trial.step))
+        saved = f"{name}/{trial.step}" if self._chance.random() < 0.5 else None
+        metrics = {"score": value, "note": "text"}
+        return TrialReported(name, trial.step, metrics, float(trial.step), saved, trial.attempt)
 
     def _batch(self) -> list[TrialEvent | TimeUp]:
         """Messages of one trial keep their order; those of different trials do not. Old ones come again."""

@@ -122,7 +122,7 @@ def test_a_promotion_that_waits_is_forgotten_when_its_trial_ends_or_is_stopped()
     multi_job = search(Scripted(2, until=1, answers=promotions), max_concurrent_trials=1)
     multi_job.handle(reported(A, 1))
     multi_job.handle(reported(B, 1))
-    assert multi_job.handle(ended(B, Outcome.LOST), ended(A)) == []
+    assert multi_job.handle(ended(B, Outcome.FAILED), ended(A)) == []
     assert multi_job.done
 
 

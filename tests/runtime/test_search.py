@@ -18,6 +18,7 @@ from gandiva_ray.core.model import Assignment, Outcome
 from gandiva_ray.core.plan import Plan
 from gandiva_ray.core.state import ClusterView
 from gandiva_ray.policies import Gandiva
+from gandiva_ray.run_log import read_log
 from gandiva_ray.runtime import client
 from gandiva_ray.runtime.actors import make_actor
 from tests.runtime import trainables
@@ -65,6 +66,31 @@ def test_a_trial_that_raises_is_kept_with_its_traceback_and_the_search_goes_on(t
     assert "raise ArithmeticError" in failed.error
     assert failed.metrics["value"] == 1.0
     assert Path(failed.path, "error.txt").exists()
+
+
+def test_a_trial_that_fails_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
+    config = tune.RunConfig(
+        storage_path=tmp_path,
+        verbose=0,
+        failure_config=tune.FailureConfig(max_failures=3),
+        checkpoint_config=tune.CheckpointConfig(num_to_keep=2),
+    )
+    tune_config = tune.TuneConfig(metric="value", mode="max", num_samples=4, searcher=tune.ASHA(max_t=12))
+    results = tune.Tuner(
+        trainables.die_now_and_then, param_space={"x": tune.uniform(0, 1)}, tune_config=tune_config, run_config=config
+    ).fit()
+    assert set(results.counts) <= {Outcome.COMPLETED, Outcome.STOPPED}
+    best = results.get_best_result()
+    assert best.steps == 12
+    assert list(best.metrics_dataframe["value"]) == [float(step) for step in range(1, 13)]
+    assert best.checkpoint is not None
+    assert best.checkpoint.to_dict() == {"step": 12, "attempts": 4}
+    assert [metrics["value"] for _, metrics in best.best_checkpoints] == [10.0, 12.0]
+    assert len(list(Path(best.path).glob("checkpoint_*"))) == 2
+    retries = [
+        line for line in read_log(Path(results.path)) if line["what"] == "retry" and line["trial"] == best.trial_id
+    ]
+    assert [(line["step"], line["attempt"]) for line in retries] == [(2, 2), (6, 3), (8, 4)]
 
 
 def test_the_target_ends_the_search(tmp_path: Path) -> None:

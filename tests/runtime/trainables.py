@@ -72,3 +72,20 @@ class StartsAThread:
 
 
 STARTS_A_THREAD = StartsAThread()
+
+
+def die_now_and_then(config: Config) -> None:
+    """Count to 12, with a checkpoint at each even step; killed after steps 3, 7 and 9, in different ways."""
+    checkpoint = tune.get_checkpoint()
+    state = checkpoint.to_dict() if checkpoint else {"step": 0, "attempts": 0}
+    attempts = state["attempts"] + 1
+    for step in range(state["step"] + 1, 13):
+        burn(0.005)
+        saved = tune.Checkpoint.from_dict({"step": step, "attempts": attempts}) if step % 2 == 0 else None
+        tune.report({"value": float(step)}, checkpoint=saved)
+        if (attempts, step) == (1, 3):
+            raise ArithmeticError("the third step is too hard")
+        if (attempts, step) == (2, 7):
+            os._exit(3)
+        if (attempts, step) == (3, 9):
+            os.kill(os.getpid(), 9)

@@ -224,6 +224,8 @@ def test_a_boundary_outside_a_trial_is_nothing() -> None:
     session.boundary()
 
 
-def test_report_says_that_it_takes_no_checkpoint_yet() -> None:
-    with pytest.raises(TypeError, match="takes the metrics and no checkpoint; checkpoints are not supported yet"):
-        session.report({"loss": 1.0}, checkpoint="c")
+def test_report_names_what_it_does_not_take() -> None:
+    with pytest.raises(TypeError, match=r"report\(\) takes metrics and checkpoint, and no step"):
+        session.report({"loss": 1.0}, step=3)
+    with pytest.raises(TypeError, match=r"checkpoint is a gandiva_ray.Checkpoint, got 'c': use Checkpoint.from_dir"):
+        session.report({"loss": 1.0}, checkpoint="c")  # type: ignore[arg-type]

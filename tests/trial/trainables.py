@@ -18,7 +18,9 @@ import torch
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from gandiva_ray.trial.session import TrialStopped, report
+from gandiva_ray.trial import kinds
+from gandiva_ray.trial.checkpoint import Checkpoint
+from gandiva_ray.trial.session import TrialStopped, get_checkpoint, get_context, report
 
 Config = Mapping[str, Any]
 SHARED_BYTES = 64 << 20
@@ -249,3 +251,64 @@ def report_from_a_child(config: Config) -> dict[str, Any]:
 def sum_of_data(config: Config) -> None:
     report({"sum": int(DATA[::4096].sum())})
     fit_linear(10**9)
+
+
+def save(config: Config) -> None:
+    """Report the step it goes on from, then a checkpoint at each of `count` steps."""
+    checkpoint = get_checkpoint()
+    begin = checkpoint.to_dict()["step"] if checkpoint else 0
+    for step in range(begin + 1, begin + config["count"] + 1):
+        report({"begin": begin}, checkpoint=Checkpoint.from_dict({"step": step}))
+        assert get_checkpoint().to_dict() == {"step": step}  # type: ignore[union-attr]
+
+
+def tell_context(config: Config) -> None:
+    context = get_context()
+    report(
+        {
+            "id": context.get_trial_id(),
+            "name": context.get_trial_name(),
+            "dir": context.get_trial_dir(),
+            "run": context.get_experiment_name(),
+        }
+    )
+
+
+class Counter(kinds.Trainable):
+    """Counts from `start`; its checkpoint is a file, or with "dict" a dict."""
+
+    def setup(self, config: dict[str, Any], start: int = 0) -> None:
+        self.value = start
+
+    def step(self) -> dict[str, Any]:
+        self.value += 1
+        return {"value": self.value, "iteration": self.iteration, "done": self.value == self.config.get("end")}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any] | None:
+        if self.config.get("dict"):
+            return {"value": self.value}
+        with open(os.path.join(checkpoint_dir, "value"), "w") as file:
+            file.write(str(self.value))
+        return None
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        if isinstance(checkpoint, dict):
+            self.value = checkpoint["value"]
+        else:
+            with open(os.path.join(checkpoint, "value")) as file:
+                self.value = int(file.read())
+
+    def cleanup(self) -> None:
+        print("cleaned up", self.trial_id)
+
+
+def run_counter(config: Config) -> None:
+    kinds.run_class(Counter, {"start": config.get("start", 0)}, config.get("frequency", 0), dict(config))
+
+
+def generate(config: Config) -> None:
+    def generator(config: dict[str, Any]) -> Any:
+        yield {"value": 1}
+        yield 2.5
+
+    kinds.run_generator(generator, dict(config))

@@ -1,0 +1,126 @@
+"""The command `gandiva`: what a run has found so far, what its trials printed, what the cluster is doing."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from gandiva_ray.run_log import FILE_NAME, Line, flatten, read_log
+
+_MOST_CONFIG = 60
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Exits with 2 and one line on standard error where a command cannot be carried out."""
+    options = _parser().parse_args(arguments)
+    try:
+        options.run(options)
+    except (OSError, RuntimeError, ValueError) as error:
+        print(f"gandiva {options.command}: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except BrokenPipeError:
+        raise SystemExit(0) from None
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="gandiva", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    results = commands.add_parser("results", help="the trials of a run, the best first; also while it runs")
+    results.add_argument("path", type=Path, help="the run's folder")
+    results.set_defaults(run=_results)
+    logs = commands.add_parser("logs", help="what a trial printed")
+    logs.add_argument("path", type=Path, help="the run's folder")
+    logs.add_argument("trial", help="the trial's id, as in 00003")
+    logs.set_defaults(run=_logs)
+    status = commands.add_parser("status", help="devices and searches of a Ray cluster")
+    status.add_argument(
+        "--address", default="auto", help='of the Ray cluster (default: the one of this machine, "auto")'
+    )
+    status.set_defaults(run=_status)
+    return parser
+
+
+def _results(options: argparse.Namespace) -> None:
+    lines = list(read_log(_run_folder(options.path)))
+    run = next((line for line in lines if line["what"] == "run"), {})
+    trials = _fold(lines)
+    metric, sign = run.get("metric"), -1.0 if run.get("mode") == "max" else 1.0
+    table = Table("trial", "state", "reports", metric or "metrics", "configuration")
+    for trial in sorted(trials.values(), key=lambda trial: _rank(trial, metric, sign)):
+        metrics = flatten(trial["metrics"])
+        value = metrics.get(metric, "") if metric else ", ".join(f"{name}={value}" for name, value in metrics.items())
+        config = ", ".join(f"{name}={_short(value)}" for name, value in flatten(trial["config"]).items())
+        table.add_row(trial["trial"], trial["state"], str(trial["step"]), _short(value), config)
+    closed = next((line for line in lines if line["what"] == "closed"), None)
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    print(f"{len(trials)} trials; {closed['stop_reason'] if closed else 'not over, or its script was killed'}")
+
+
+def _fold(lines: Sequence[Line]) -> dict[str, dict[str, Any]]:
+    trials: dict[str, dict[str, Any]] = {}
+    for line in lines:
+        match line["what"]:
+            case "created" | "retry":
+                new = {"trial": line["trial"], "config": line["config"], "step": 0, "metrics": {}}
+                trials.setdefault(line["trial"], new)["state"] = "waiting"
+            case "started":
+                trials[line["trial"]]["state"] = "running"
+            case "report":
+                trials[line["trial"]].update(step=line["step"], metrics=line["metrics"])
+            case "ended":
+                trials[line["trial"]]["state"] = line["outcome"]
+    return trials
+
+
+def _rank(trial: Mapping[str, Any], metric: str | None, sign: float) -> tuple[bool, float, str]:
+    value = flatten(trial["metrics"]).get(metric) if metric else None
+    known = isinstance(value, int | float) and not math.isnan(value)
+    return (not known, sign * value if known else 0.0, trial["trial"])  # type: ignore[operator]
+
+
+def _short(value: object) -> str:
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= _MOST_CONFIG else text[: _MOST_CONFIG - 3] + "..."
+
+
+def _logs(options: argparse.Namespace) -> None:
+    folder = _run_folder(options.path) / options.trial
+    if not folder.is_dir():
+        known = sorted(path.name for path in options.path.iterdir() if path.is_dir())
+        few = f"{known[0]} to {known[-1]}" if known else "none"
+        raise ValueError(f"no trial {options.trial!r} has run in {options.path}; there are {few}")
+    for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
+        if (folder / name).exists():
+            with (folder / name).open(errors="replace") as file:
+                shutil.copyfileobj(file, stream)
+
+
+def _run_folder(path: Path) -> Path:
+    if not (path / FILE_NAME).is_file():
+        raise ValueError(f"{path} is no run's folder: there is no {FILE_NAME} in it")
+    return path
+
+
+def _status(options: argparse.Namespace) -> None:
+    from gandiva_ray.runtime.client import cluster_status
+
+    status = cluster_status(options.address)
+    if status is None:
+        print("no search has run on this Ray cluster of late")
+        return
+    nodes: Any = status["nodes"]
+    print(f"policy {status['settings'].policy}, journal {status['journal']}")
+    print(f"{sum(node.num_devices for node in nodes)} devices on {len(nodes)} nodes")
+    searches: Any = status["multi_jobs"]
+    for name, unfinished in searches.items():
+        print(f"search {name}: {unfinished} trials wait or run")
+    if not searches:
+        print("no search is running")
