@@ -36,8 +36,8 @@ def make_node(name: NodeId = "n", devices: int = 2, *, rehomes: bool = False, fr
 
 
 def submitted(job: JobId, devices: int = 1, *, at: float = 0.0, multi_job: str = "m", weight: float = 1.0,
-              exclusive: bool = False, until: int | None = None) -> JobSubmitted:  # fmt: skip
-    return JobSubmitted(at, JobSpec(job, multi_job, devices, weight, exclusive, until))
+              exclusive: bool = False, until: int | None = None, share: float = 1.0) -> JobSubmitted:  # fmt: skip
+    return JobSubmitted(at, JobSpec(job, multi_job, devices, weight, exclusive, until, share))
 
 
 def joined(name: NodeId = "n", devices: int = 2, *, rehomes: bool = False, free_bytes: int = 1000 * GIB) -> NodeJoined:
@@ -168,10 +168,14 @@ class World:
         assert reconcile(self.state, self.policy.plan(self.state)) == [], "nothing is left to order"
 
     def _check_device(self, device: Device) -> None:
-        holders = [job.id for job in self.state.jobs_on(device) if job.assignment and job.assignment.exclusive]
-        takers = [job.id for job in turn_takers(self.state, device)]
-        assert len(holders) <= 1, f"{holders} are all exclusive on {device}"
+        holders = [job for job in self.state.jobs_on(device) if job.assignment and job.assignment.exclusive]
+        takers = turn_takers(self.state, device)
+        assert len({job.assignment.pack or job.id for job in holders}) <= 1, f"{holders} are all exclusive on {device}"
         assert not holders or set(takers) <= set(holders), f"{takers} take turns on {device}, which {holders} holds"
+        for pack in {job.assignment.pack for job in takers}:
+            packed = [job.spec.share for job in takers if job.assignment.pack == pack]
+            assert (max(packed) < 1) == (pack is not None), "who asks for a share of a device is packed, nobody else"
+            assert pack is None or sum(packed) < 1.000001, f"shares of {packed} do not fit at once"
 
     # --- the nodes' side
 
@@ -266,10 +270,12 @@ class World:
 
     def _submit(self) -> None:
         self.submissions += 1
+        devices = self.chance.choice([1, 1, 1, 2, 4])
         self.tell(
             submitted(
                 f"{self.submissions:03d}",
-                self.chance.choice([1, 1, 1, 2, 4]),
+                devices,
+                share=self.chance.choice([1.0, 0.5, 0.3, 0.1]) if devices == 1 else 1.0,
                 multi_job=self.chance.choice("xy"),
                 weight=self.chance.choice([1.0, 1.0, 0.1, 3.0, 0.0]),
                 exclusive=self.chance.random() < 0.2,

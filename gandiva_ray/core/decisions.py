@@ -9,12 +9,16 @@ from gandiva_ray.core.model import Assignment, JobId, NodeId, Outcome
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Start the job's process on the node of its devices; it takes turns there until the step `until`."""
+    """Start the job's process on the node of its devices; it takes turns there until the step `until`.
+
+    `share` is the part of its device that it was submitted with.
+    """
 
     job: JobId
     assignment: Assignment
     until: int | None
     why: str
+    share: float = 1.0
 
     @property
     def node(self) -> NodeId:

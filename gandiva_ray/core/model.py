@@ -91,7 +91,11 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """What is asked for when a job is submitted. `until` is its first milestone: the step at which it parks."""
+    """What is asked for when a job is submitted. `until` is its first milestone: the step at which it parks.
+
+    `share` is the part of its one device that it asks for, in (0, 1]: jobs whose shares sum to at most 1 may run there
+    at the same moment.
+    """
 
     id: JobId
     multi_job: MultiJobId
@@ -99,10 +103,16 @@ class JobSpec:
     weight: float = 1.0
     exclusive: bool = False
     until: int | None = None
+    share: float = 1.0
 
     def __post_init__(self) -> None:
         if self.num_devices < 1:
             raise ValueError(f"job {self.id!r} must ask for at least 1 device, got {self.num_devices!r}")
+        if not 0 < self.share <= 1 or (self.share < 1 < self.num_devices):
+            raise ValueError(
+                f"job {self.id!r} must ask for whole devices, or a share of one in (0, 1], "
+                f"got a share of {self.share!r} of {self.num_devices}"
+            )
         check_weight(self.weight, f"job {self.id!r}")
 
 

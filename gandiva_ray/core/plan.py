@@ -61,7 +61,7 @@ def _order(job: Job, plan: Plan) -> Decision | None:
         outcome, why = job.stop
         return Stop(job.id, job.home[0].node, outcome, why)
     if job.status is Status.QUEUED:
-        return Launch(job.id, wished, job.until, plan.why.get(job.id, "devices were found"))
+        return Launch(job.id, wished, job.until, plan.why.get(job.id, "devices were found"), job.spec.share)
     if wished != job.assignment:
         return Assign(job.id, wished, job.until, plan.why.get(job.id, "planned anew"))
     if job.until != job.ordered_until:
@@ -100,16 +100,17 @@ def _checked(state: ClusterView, job_id: JobId, wished: Assignment) -> Job:
 
 
 def _check_exclusive(state: ClusterView, wished: Mapping[JobId, Assignment]) -> None:
-    """No device may be held by two exclusive jobs once the plan is carried out."""
-    holders: dict[Device, JobId] = {}
+    """No device may be held by two exclusive jobs that are not packed together, once the plan is carried out."""
+    holders: dict[Device, tuple[JobId, str | None]] = {}
     for device in dict.fromkeys(device for assignment in wished.values() for device in assignment.devices):
         for job in state.jobs_on(device):
             if job.id not in wished and job.assignment is not None and job.assignment.exclusive:
-                holders[device] = job.id
+                holders[device] = job.id, job.assignment.pack
     for job_id, assignment in wished.items():
         for device in assignment.devices if assignment.exclusive else ():
-            if holders.setdefault(device, job_id) != job_id:
-                raise InvalidPlan(f"jobs {holders[device]!r} and {job_id!r} are both exclusive on {_names([device])}")
+            holder, pack = holders.setdefault(device, (job_id, assignment.pack))
+            if holder != job_id and (pack is None or pack != assignment.pack):
+                raise InvalidPlan(f"jobs {holder!r} and {job_id!r} are both exclusive on {_names([device])}")
 
 
 def _names(devices: tuple[Device, ...] | list[Device]) -> str:

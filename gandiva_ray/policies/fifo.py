@@ -11,7 +11,7 @@ from gandiva_ray.policies.placement import Layout
 
 @dataclass(frozen=True, slots=True)
 class Fifo:
-    """Run to completion in order of submission, one running job a device, with head-of-line blocking.
+    """Run to completion in order of submission, with head-of-line blocking; nobody else runs on a running job's share.
 
     A parked job gives its devices up, or a search that compares parked trials would wait for ever. Promoted, it waits
     for devices ahead of all that queue.
@@ -25,12 +25,13 @@ class Fifo:
             if devices is not None:
                 node.hold(job, devices)
             else:
-                node.reserve(job.home)
+                node.reserve(job.home, job.spec.share)
         for job in layout.queue:
             roomy = layout.with_room(job)
-            free = [node for node in roomy if node.num_free >= job.spec.num_devices]
+            free = {node: node.num_free(job) for node in roomy}
+            free = {node: number for node, number in free.items() if number >= job.spec.num_devices}
             if not free:
                 layout.why[job.id] = "is next, and waits for devices" if roomy else "is next, and waits for memory"
                 break
-            layout.launch(job, min(free, key=lambda node: node.num_free), "its turn in order of submission")
+            layout.launch(job, min(free, key=free.__getitem__), "its turn in order of submission")
         return layout.plan()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gandiva_ray.core.model import Job
 from gandiva_ray.core.plan import Plan
 from gandiva_ray.core.state import ClusterView
 from gandiva_ray.policies.placement import ASSUMED_PRIVATE_BYTES, Layout, NodeLayout
@@ -43,29 +44,30 @@ def _place_queued(layout: Layout) -> None:
         if not roomy:
             layout.why[job.id] = "is next, and waits for memory"
             return
-        open_nodes = [node for node in roomy if len(node.open_devices()) >= gang]
+        open_nodes = [node for node in roomy if len(node.open_devices(job)) >= gang]
         if not open_nodes or (job.exclusive and exclusive_waits):
             layout.why[job.id] = "waits for devices that exclusive jobs hold"
             exclusive_waits = exclusive_waits or job.exclusive
             continue
-        node, why = algorithm_1(open_nodes, gang)
+        node, why = algorithm_1(open_nodes, job)
         layout.launch(job, node, why)
 
 
-def algorithm_1(nodes: Sequence[NodeLayout], gang: int) -> tuple[NodeLayout, str]:
-    """The node for a gang, out of some that are large enough, and why (Gandiva, Algorithm 1: getNodes).
+def algorithm_1(nodes: Sequence[NodeLayout], job: Job) -> tuple[NodeLayout, str]:
+    """The node for a job, out of some that are large enough for its gang, and why (Gandiva, Algorithm 1: getNodes).
 
     As a server's height is M/N rounded up, the paper's `height < 1` would mean an empty server; what is meant is
     M/N < 1, free devices. Where no server of this affinity is there the paper queues; here any is over-subscribed.
     """
-    by_load = sorted(nodes, key=lambda node: (node.num_free < gang, node.mean_load))
+    gang = job.spec.num_devices
+    by_load = sorted(nodes, key=lambda node: (node.num_free(job) < gang, node.mean_load))
     same = [node for node in by_load if node.affinity == gang]
-    if same and same[0].num_free >= gang:
+    if same and same[0].num_free(job) >= gang:
         return same[0], "free devices where gangs of its size live"
     empty = [node for node in by_load if node.affinity == 0]
     if empty:
         return empty[0], "a node without jobs"
-    if by_load[0].num_free >= gang:
+    if by_load[0].num_free(job) >= gang:
         return by_load[0], "free devices where other gangs live"
     if same:
         return same[0], "no free devices; gangs of its size live there"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from gandiva_ray.core.model import Assignment, Device, Job, JobId, Node, Status
 from gandiva_ray.core.plan import Plan
 from gandiva_ray.core.state import ClusterView
+from gandiva_ray.policies.packing import fits, pack_by_shares
 
 RESIDENT_SHARE = 0.8
 """The part of a node's free memory that resident jobs may fill."""
@@ -16,23 +17,29 @@ RESIDENTS_PER_DEVICE = 256
 ASSUMED_PRIVATE_BYTES = 64 * 2**20
 """The size of a job where none has been measured."""
 
+_HELD = "held"  # those that hold shares of a device fit together in any case
+
 Devices = tuple[Device, ...]
 
 
 class NodeLayout:
     """One node. A job that wants turns there holds its devices alone, or shares them, or is set aside with weight 0."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, alone: Callable[[Job], bool]) -> None:
         self.node = node
+        self._alone = alone
         self.affinity = 0
         """Gang size of the first of the jobs at home here; 0 where there is none (Gandiva, Algorithm 1)."""
         self.load: dict[Device, float] = dict.fromkeys(node.devices, 0.0)
-        """The weights of the jobs that share a device."""
+        """What the jobs that share a device weigh there: the sum of their weights times their shares of it."""
         self.homes: dict[JobId, Devices] = {}
         self.holding: dict[JobId, Job] = {}
         self.sharing: dict[JobId, Job] = {}
+        self.leaving: dict[JobId, Job] = {}
+        """Jobs that were told to stop, and may still be in a turn."""
         self._weights: dict[Device, dict[JobId, float]] = {device: {} for device in node.devices}
-        self._held: set[Device] = set()
+        self._shares: dict[Device, float] = dict.fromkeys(node.devices, 0.0)  # of those that share the device
+        self._held: dict[Device, float] = dict.fromkeys(node.devices, 0.0)  # the shares held
         self._residents: dict[Device, int] = dict.fromkeys(node.devices, 0)
         self._resident_bytes = 0.0
 
@@ -52,33 +59,39 @@ class NodeLayout:
 
     # --- devices
 
-    def is_held(self, devices: Devices) -> bool:
-        """Whether any of them is held."""
-        return not self._held.isdisjoint(devices)
+    def is_open(self, job: Job, devices: Devices) -> bool:
+        """Whether no one who holds these devices is in the job's way."""
+        needed = job.spec.share if self._alone(job) else 1.0
+        return all(fits(needed, self._held[device]) for device in devices)
 
-    def open_devices(self, home: Devices = ()) -> list[Device]:
-        """Where a job that lives at `home` might go: held by nobody, and not full of residents."""
+    def open_devices(self, job: Job) -> list[Device]:
+        """Where a job might go: nobody who holds them is in its way, and they are not full of residents."""
+        home = self.homes.get(job.id, ())
         return [
             device
             for device in self.node.devices
-            if device not in self._held and (device in home or self._residents[device] < RESIDENTS_PER_DEVICE)
+            if self.is_open(job, (device,)) and (device in home or self._residents[device] < RESIDENTS_PER_DEVICE)
         ]
 
-    @property
-    def num_free(self) -> int:
-        """How many devices have no job that wants turns."""
-        return sum(self.load[device] == 0 for device in self.open_devices())
+    def num_free(self, job: Job) -> int:
+        """On how many devices the job could run now, beside those that want turns there."""
+        return sum(fits(job.spec.share, self._shares[device]) for device in self.open_devices(job))
 
     @property
     def mean_load(self) -> float:
         """Gandiva's M/N, with weights."""
-        return (math.fsum(self.load.values()) + len(self._held)) / len(self.node.devices)
+        held = (min(share, 1.0) for share in self._held.values())
+        return (math.fsum(self.load.values()) + math.fsum(held)) / len(self.node.devices)
 
     def least_loaded(self, job: Job) -> Devices | None:
         """The best devices for a gang, or None. What it weighs itself is not counted; at par it stays at home."""
         home = self.homes.get(job.id, ())
-        load = {device: self._load_without(job, device) for device in self.open_devices(home)}
-        best = sorted(load, key=lambda device: (load[device], device not in home, device.index))[: job.spec.num_devices]
+
+        def rank(device: Device) -> tuple[float, float, bool, int]:
+            held = self._held[device]  # beside holders the tightest fit, so that larger shares find a place later
+            return self._load_without(job, device), 1 - held if held else 0.0, device not in home, device.index
+
+        best = sorted(self.open_devices(job), key=rank)[: job.spec.num_devices]
         if len(best) < job.spec.num_devices:
             return None
         return home if set(best) == set(home) else tuple(sorted(best))
@@ -87,7 +100,7 @@ class NodeLayout:
         """Where a job that lives here could hold devices alone: at home, or elsewhere if the node re-homes."""
         if self.node.rehomes:
             return self.least_loaded(job)
-        return None if self.is_held(self.homes[job.id]) else self.homes[job.id]
+        return self.homes[job.id] if self.is_open(job, self.homes[job.id]) else None
 
     # --- who takes turns
 
@@ -95,19 +108,20 @@ class NodeLayout:
         """Give it these devices alone. Those that share them go elsewhere on the node, or are set aside."""
         self._move(job, devices)
         self.holding[job.id] = job
-        self.reserve(devices)
+        self.reserve(devices, job.spec.share)
 
-    def reserve(self, devices: Iterable[Device]) -> None:
-        """Let nobody else have these devices."""
-        self._held.update(devices)
+    def reserve(self, devices: Iterable[Device], share: float) -> None:
+        """Let nobody else have that share of these devices."""
+        for device in devices:
+            self._held[device] += share
         for job in list(self.sharing.values()):
-            if self.is_held(self.homes[job.id]):
+            if not self.is_open(job, self.homes[job.id]):
                 self._unshare(job)
                 self.seat(job)
 
     def seat(self, job: Job) -> None:
         """Let a job that lives here share: at home if nobody holds it, else where the node re-homes it, else not."""
-        if not self.is_held(self.homes[job.id]):
+        if self.is_open(job, self.homes[job.id]):
             self.share(job, self.homes[job.id])
         elif self.node.rehomes and (devices := self.least_loaded(job)) is not None:
             self.share(job, devices)
@@ -117,7 +131,7 @@ class NodeLayout:
         self._move(job, devices)
         self.sharing[job.id] = job
         for device in devices:
-            self._weights[device][job.id] = job.weight
+            self._weights[device][job.id] = _pull(job)
             self._weigh(device)
 
     def balance(self) -> None:
@@ -131,13 +145,22 @@ class NodeLayout:
             self._unshare(job)
             self.share(job, devices)
 
+    def packs(self) -> dict[JobId, str]:
+        """The pack of each job that asks for a share of its device, with those that run beside it."""
+        at: dict[Device, list[Job]] = {}
+        for job in (*self.sharing.values(), *self.leaving.values()):
+            if job.spec.share < 1:
+                at.setdefault(self.homes[job.id][0], []).append(job)
+        packs = {job: pack for jobs in at.values() for job, pack in pack_by_shares(jobs).items()}
+        return packs | {job.id: _HELD for job in self.holding.values() if job.spec.share < 1}
+
     def _best_move(self) -> tuple[Job, Devices] | None:
         """Off the busiest device that can be relieved, the move that evens loads most; at par the latest comer's."""
-        least = min((self.load[device] for device in self.open_devices()), default=0.0)
+        least = min((load for device, load in self.load.items() if not self._held[device]), default=0.0)
         busiest = {
             job.id: max((self.load[device], device) for device in self.homes[job.id]) for job in self.sharing.values()
         }
-        movable = [job for job in self.sharing.values() if _less(least + job.weight, busiest[job.id][0])]
+        movable = [job for job in self.sharing.values() if _less(least + _pull(job), busiest[job.id][0])]
         best: tuple[float, Job, Devices] | None = None
         for job in sorted(movable, key=lambda job: (busiest[job.id], job.order), reverse=True):
             if best is not None and busiest[job.id] != busiest[best[1].id]:
@@ -145,7 +168,7 @@ class NodeLayout:
             devices = self.least_loaded(job)
             if devices is None:
                 continue
-            there = max(self._load_without(job, device) + job.weight for device in devices)
+            there = max(self._load_without(job, device) + _pull(job) for device in devices)
             left = max(self._load_without(job, device) for device in self.homes[job.id])
             if _less(there, busiest[job.id][0]) and (best is None or max(there, left) < best[0]):
                 best = max(there, left), job, devices
@@ -160,6 +183,7 @@ class NodeLayout:
     def _weigh(self, device: Device) -> None:
         # fsum is exact: the load does not depend on the order in which jobs came, so equal loads compare as equal.
         self.load[device] = math.fsum(self._weights[device].values())
+        self._shares[device] = math.fsum(self.sharing[job].spec.share for job in self._weights[device])
 
     def _load_without(self, job: Job, device: Device) -> float:
         if job.id not in self._weights[device]:
@@ -186,7 +210,7 @@ class Layout:
     def __init__(
         self, state: ClusterView, alone: Callable[[Job], bool], assumed_private_bytes: int = ASSUMED_PRIVATE_BYTES
     ) -> None:
-        self.nodes = {node.id: NodeLayout(node) for node in state.nodes.values()}
+        self.nodes = {node.id: NodeLayout(node, alone) for node in state.nodes.values()}
         self.claimants: list[Job] = []
         self.why: dict[JobId, str] = {}
         self._state = state
@@ -219,15 +243,16 @@ class Layout:
 
     def plan(self) -> Plan:
         """The plan that leads here from the present: it names the jobs that change."""
+        packs = {job: pack for node in self.nodes.values() for job, pack in node.packs().items()}
         assignments: dict[JobId, Assignment] = {}
         for job in self._state.placed:
             if job.stopping:
                 continue
-            wished = _assignment(job, self.node_of(job))
+            wished = _assignment(job, self.node_of(job), packs)
             if wished != job.assignment:
                 assignments[job.id] = wished
                 self.why[job.id] = _reason(job, wished)
-        assignments |= {job.id: _assignment(job, node) for job, node in self._launched}
+        assignments |= {job.id: _assignment(job, node, packs) for job, node in self._launched}
         return Plan(assignments, why=self.why)
 
     def _seat_placed(self) -> None:
@@ -238,7 +263,9 @@ class Layout:
             holds = job.assignment is not None and job.assignment.exclusive
             if not job.wants_turns:
                 if job.stopping and holds:
-                    node.reserve(job.home)
+                    node.reserve(job.home, job.spec.share)
+                elif job.stopping:
+                    node.leaving[job.id] = job
             elif not self._alone(job):
                 sharers.append(job)
             elif holds:
@@ -247,7 +274,7 @@ class Layout:
                 self.claimants.append(job)
         self.claimants.sort(key=lambda job: job.order)
         # Those that can stay at home first, so that the others see the true loads.
-        for job in sorted(sharers, key=lambda job: self.node_of(job).is_held(job.home)):
+        for job in sorted(sharers, key=lambda job: not self.node_of(job).is_open(job, job.home)):
             self.node_of(job).seat(job)
 
     def _placeable(self) -> list[Job]:
@@ -267,12 +294,10 @@ class Layout:
         return job.private_bytes or (self._assumed_private_bytes if mean is None else mean)
 
 
-def _assignment(job: Job, node: NodeLayout) -> Assignment:
+def _assignment(job: Job, node: NodeLayout, packs: Mapping[JobId, str]) -> Assignment:
     home = node.homes[job.id]
-    if job.id in node.holding:
-        return Assignment(home, job.weight, exclusive=True)
-    if job.id in node.sharing:
-        return Assignment(home, job.weight)
+    if job.id in node.holding or job.id in node.sharing:
+        return Assignment(home, job.weight, job.id in node.holding, packs.get(job.id))
     if job.status is Status.PARKED and job.assignment is not None and not job.assignment.exclusive:
         return job.assignment  # it takes no turns whatever its weight is; its promotion will say more
     return Assignment(home, 0.0)
@@ -288,7 +313,14 @@ def _reason(job: Job, wished: Assignment) -> str:
         return "gets devices of its own"
     if wished.devices != job.home:
         return "moves to the least loaded devices"
+    if job.assignment is not None and wished.pack != job.assignment.pack:
+        return "runs beside others whose shares fit"
     return f"takes turns with weight {wished.weight:g}"
+
+
+def _pull(job: Job) -> float:
+    """What a job that takes turns weighs on each of its devices."""
+    return job.weight * job.spec.share
 
 
 def _less(a: float, b: float) -> bool:

@@ -32,7 +32,8 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """What a launch needs and no decision depends on. `config` is pickled, `path` the trial's folder.
+    """What a launch needs and no decision depends on. `config` is pickled, `path` the trial's folder; `threads` is how
+    many torch may use.
 
     `checkpoint`, made with the report `step`, is what an attempt after the first goes on from, if there is one.
     """
@@ -45,6 +46,7 @@ class Payload:
     attempt: int = 1
     step: int = 0
     checkpoint: str | None = None
+    threads: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ class TrialHost:
     def _launch(self, order: Launch, payload: Payload) -> None:
         if order.job in self._trials:
             return
-        trial = Trial(order.job, payload, order.assignment, order.until, step=payload.step)
+        trial = Trial(order.job, payload, order.assignment, order.until, share=order.share, step=payload.step)
         self._trials[order.job] = trial
         self._turns.place(trial, ready=False)
         template = self._template(payload.multi_job)
@@ -114,7 +114,7 @@ class TrialHost:
             seed=trial.payload.seed,
             cores=hardware.cores,
             gpus=hardware.gpus or None,
-            threads=len(trial.assignment.devices),
+            threads=trial.payload.threads,
             step=trial.payload.step,
             checkpoint=trial.payload.checkpoint,
         )

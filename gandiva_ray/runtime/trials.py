@@ -35,6 +35,7 @@ class Trial:
     pid: int = 0
     page: Page | None = None
     pinned: tuple[int, ...] = ()
+    share: float = 1.0
     step: int = 0
     parked: bool = False
     stop: Stop | None = None

@@ -59,7 +59,7 @@ class Turns:
 
     def device_seconds(self, trial: Trial) -> float:
         """Its attained service so far (Tiresias 3.1)."""
-        return self._slicer.time_of_turns(trial.job, self._now()) * len(trial.assignment.devices)
+        return self._slicer.time_of_turns(trial.job, self._now()) * len(trial.assignment.devices) * trial.share
 
     def running(self) -> Mapping[JobId, tuple[Device, ...]]:
         return self._slicer.running()

@@ -152,7 +152,8 @@ class World:
     def _waited_for(self, held: set[Device]) -> set[Device]:
         """Devices of gangs that wait for a job to reach its boundary."""
         asked = {device for job in self.asked for device in self.busy[job]}
-        gangs = (set(self.homes[job].devices) for job in self.runnable() if len(self.homes[job].devices) > 1)
+        waiting = (self.homes[job] for job in self.ready - self.busy.keys() if self.homes[job].weight > 0)
+        gangs = (set(home.devices) for home in waiting if len(home.devices) > 1)
         return {device for gang in gangs if gang & asked and gang & held <= asked for device in gang}
 
     def runnable(self) -> Iterable[JobId]:
