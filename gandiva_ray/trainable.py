@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -36,6 +37,45 @@ def with_parameters(trainable: Callable[..., Any], **parameters: Any) -> Callabl
     return functools.partial(trainable, **parameters)
 
 
+class _WithResources(functools.partial[Any]):
+    """A trainable, and what each trial of it asks for."""
+
+    resources: Mapping[str, float]
+
+
+def with_resources(trainable: Callable[..., Any], resources: Mapping[str, float]) -> Callable[..., Any]:
+    """The trainable with what each of its trials asks for, as with Ray Tune's: {"cpu": 2}, {"cpu": 4, "gpu": 0.5}.
+
+    "gpu" is a number of GPUs, all of one node, or a share of one: trials whose shares sum to at most 1 run side by
+    side. "cpu" is the same of CPU cores where the cluster has no GPU; where it has, it is how many threads a trial may
+    use. Without, a trial gets one device. Raises TypeError or ValueError, naming the fix; `fit()` raises ValueError at
+    once where no node is large enough.
+    """
+    if not isinstance(resources, Mapping):
+        raise TypeError(f'resources is a dict like {{"gpu": 0.5}}, got {resources!r}')
+    for name, amount in resources.items():
+        if name not in ("cpu", "gpu"):
+            raise ValueError(f'resources are "cpu" and "gpu"; {name!r} is not supported')
+        if isinstance(amount, bool) or not isinstance(amount, int | float):
+            raise TypeError(f"{name!r} is a number, got {amount!r}")
+        if not (math.isfinite(amount) and (amount > 0 or (amount == 0 and name == "gpu"))):
+            raise ValueError(f"{name!r} is more than 0, got {amount!r}")
+    if not callable(trainable):
+        raise TypeError(f"the trainable is a function def train(config): ..., got {trainable!r}")
+    bound = _WithResources(trainable)
+    bound.resources = dict(resources)
+    return bound
+
+
+def resources_of(trainable: object) -> Mapping[str, float]:
+    """What `with_resources` said of it; nothing where it was not called."""
+    while isinstance(trainable, functools.partial):
+        if isinstance(trainable, _WithResources):
+            return trainable.resources
+        trainable = trainable.func
+    return {}
+
+
 def check_trainable(trainable: object) -> None:
     """Raise TypeError, naming the fix, unless it is a function that takes the configuration as its one argument."""
     name = name_of(trainable)
@@ -64,12 +104,18 @@ def as_function(trainable: Any, checkpoint_frequency: int) -> Callable[[dict[str
     """What trials run. Raises ValueError where a function is asked for checkpoints that only a class can make."""
     function = _unwrapped(trainable)
     if isinstance(function, type):
-        parameters = trainable.keywords if isinstance(trainable, functools.partial) else {}
-        return functools.partial(run_class, function, parameters, checkpoint_frequency)
+        return functools.partial(run_class, function, _parameters(trainable), checkpoint_frequency)
     if checkpoint_frequency:
         raise ValueError("checkpoint_frequency is for class trainables: a function saves by report(checkpoint=...)")
     code = function if inspect.isroutine(function) else type(function).__call__
     return functools.partial(run_generator, trainable) if inspect.isgeneratorfunction(code) else trainable
+
+
+def _parameters(trainable: object) -> dict[str, Any]:
+    """What is bound to it by keyword, the outermost binding first."""
+    if not isinstance(trainable, functools.partial):
+        return {}
+    return {**_parameters(trainable.func), **trainable.keywords}
 
 
 def _unwrapped(trainable: object) -> Any:

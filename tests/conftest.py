@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,8 +26,8 @@ def fake_runtime(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sessions]:
     def install(**knobs: Any) -> Sessions:
         sessions: Sessions = []
 
-        def open_search(name: str, trainable: bytes, path: Path, seed: int) -> FakeSearchSession:
-            assert path.name == name
+        def open_search(name: str, trainable: bytes, path: Path, seed: int, resources: Mapping[str, float]) -> Any:
+            assert (path.name, resources) == (name, {})
             sessions.append(FakeSearchSession(trainable, path, seed=seed, **knobs))
             return sessions[-1]
 

@@ -67,7 +67,7 @@ def test_all_that_searchers_offers_is_public() -> None:
     [
         ("PopulationBasedTraining", "gandiva_ray.Hyperband"),
         ("ASHAScheduler", "gandiva_ray.ASHA"),
-        ("with_resources", "one device"),
+        ("PlacementGroupFactory", "with_resources"),
         ("run", "Tuner(...).fit()"),
     ],
 )

@@ -9,7 +9,7 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from gandiva_ray.core.search import (
 )
 from gandiva_ray.policies import Gandiva, make_policy
 from gandiva_ray.runtime.actors import NAMESPACE, Actor, make_actor, make_detached
+from gandiva_ray.runtime.demand import Demand, find_demand
 from gandiva_ray.runtime.messages import NodeView, Payload, Settings, Updates
 from gandiva_ray.runtime.scheduler_actor import SchedulerActor
 from gandiva_ray.runtime.trial_actor import TrialActor
@@ -57,12 +58,14 @@ def init(
     quantum: float | str = "auto",
     devices: int | str = "auto",
     journal: str | os.PathLike[str] | None = None,
+    reserve: float = 1.0,
 ) -> None:
     """Join the Ray cluster at `address` ("auto", or RAY_ADDRESS where it is set), or start one on this machine.
 
     `policy` is a name or an instance; `quantum` the longest turn in seconds, "auto" fits it to the measured cost of a
     switch; `devices` the largest number of devices to take of a node, "auto" takes all; `journal` the file on the head
-    node for the cluster's events and decisions (default: a new one under ~/.gandiva_ray).
+    node for the cluster's events and decisions (default: a new one under ~/.gandiva_ray); `reserve` the part to take of
+    each GPU, the rest of which is left to other Ray work.
 
     Called with its defaults by the first search where the user does not. Raises ValueError for an argument that does
     not fit, RuntimeError where the cluster's scheduler is busy under other settings, ConnectionError where no Ray
@@ -74,8 +77,11 @@ def init(
         _positive("quantum", quantum),
         _whole("devices", devices),
         os.fspath(journal) if journal is not None else None,
+        _part("reserve", reserve),
     )
     _join_ray(address)
+    if _settings.reserve < 1 and not any(node.get("GPU", 0) >= 1 for node in _live_nodes()):
+        raise ValueError("reserve is the part of each GPU to take, and no node of this Ray cluster has a GPU")
     _scheduler()
 
 
@@ -101,22 +107,29 @@ def cluster_status(address: str) -> dict[str, Any] | None:
     return status
 
 
-def open_search(name: str, trainable: bytes, path: Path, seed: int) -> SearchSession:
-    """A new multi-job on the cluster. `trainable` is cloudpickled; trials' folders are made under `path`."""
+def open_search(name: str, trainable: bytes, path: Path, seed: int, resources: Mapping[str, float]) -> SearchSession:
+    """A new multi-job on the cluster. `trainable` is cloudpickled; trials' folders are made under `path`.
+
+    Raises ValueError where no node will ever have the `resources` that a trial asks for.
+    """
     if not ray.is_initialized():
         _join_ray(None)
-    return SearchSession(_scheduler(), f"{name}-{secrets.token_hex(4)}", trainable, path, seed)
+    demand = find_demand(resources, _live_nodes(), _settings.devices, _settings.reserve)
+    return SearchSession(_scheduler(), f"{name}-{secrets.token_hex(4)}", trainable, path, seed, demand)
 
 
 class SearchSession:
     """One search's line to the cluster. Not for several threads."""
 
-    def __init__(self, scheduler: Actor, multi_job: str, trainable: bytes, path: Path, seed: int) -> None:
+    def __init__(
+        self, scheduler: Actor, multi_job: str, trainable: bytes, path: Path, seed: int, demand: Demand
+    ) -> None:
         self._scheduler = scheduler
         self._multi_job = multi_job
         self._trainable = ray.put(trainable)
         self._path = path.absolute()
         self._seed = seed
+        self._demand = demand
         self._nodes: dict[NodeId, NodeView] = {}
         self._opened: dict[NodeId, tuple[_Own, ray.ObjectRef[Any]]] = {}
         self._devices: dict[NodeId, list[DeviceView]] = {}
@@ -131,7 +144,8 @@ class SearchSession:
 
     @property
     def num_devices(self) -> int:
-        return sum(view.num_devices for view in self._nodes.values())
+        """As many trials as can run at the same moment."""
+        return sum(self._demand.at_once(view.num_devices) for view in self._nodes.values())
 
     def submit(self, trials: Sequence[Create]) -> None:
         """Hand the trials to the scheduler, to be planned for together."""
@@ -147,7 +161,8 @@ class SearchSession:
             trial = attempt.create
             self._attempts[trial.trial] = attempt.attempt
             job = self._job(trial.trial)
-            spec = JobSpec(job, self._multi_job, weight=trial.weight, exclusive=trial.exclusive, until=trial.until)
+            gang, share = self._demand.num_devices, self._demand.share
+            spec = JobSpec(job, self._multi_job, gang, trial.weight, trial.exclusive, trial.until, share)
             events.append(JobSubmitted(0.0, spec))
             payloads[job] = Payload(
                 self._multi_job,
@@ -158,6 +173,7 @@ class SearchSession:
                 attempt.attempt,
                 attempt.step,
                 attempt.checkpoint,
+                self._demand.threads,
             )
         self._update(Updates(tuple(events), payloads))
 
@@ -220,7 +236,7 @@ class SearchSession:
                 self._attach(view)
                 self._poll_agent(view.node, 0)
         self._polls[self._scheduler.watch.remote(self._multi_job, batch.last, LONG_POLL)] = None
-        num_before = sum(view.num_devices for view in before.values())
+        num_before = sum(self._demand.at_once(view.num_devices) for view in before.values())
         changed = [CapacityChanged(self.num_devices, {})] if num_before != self.num_devices else []
         return [*batch.events, *changed]
 
@@ -383,6 +399,11 @@ def _scheduler() -> Actor:
     raise RuntimeError("the cluster's scheduler does not start; see Ray's logs under /tmp/ray/session_latest/logs")
 
 
+def _live_nodes() -> list[Mapping[str, float]]:
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return [node["Resources"] for node in nodes if node["Alive"]]
+
+
 def _head_node() -> NodeId:
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     for node in nodes:
@@ -400,6 +421,12 @@ def _positive(name: str, value: float | str) -> float | None:
         return None
     if not isinstance(value, int | float) or not value > 0:
         raise ValueError(f'{name} is "auto" or a number above 0, got {value!r}')
+    return float(value)
+
+
+def _part(name: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        raise ValueError(f"{name} is a number above 0 and at most 1, got {value!r}")
     return float(value)
 
 

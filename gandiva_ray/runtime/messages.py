@@ -19,6 +19,7 @@ from gandiva_ray.runtime.actors import Actor
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What one cluster's scheduler runs with. `devices` is the largest number of devices a node; None takes all.
+    `reserve` is the part that it takes of each GPU.
 
     `quantum` is the longest turn in seconds; None: the larger of one mini-batch and 100 times the cost of a switch.
     `journal` is a file on the head node; None leaves it to the scheduler.
@@ -28,13 +29,14 @@ class Settings:
     quantum: float | None = None
     devices: int | None = None
     journal: str | None = None
+    reserve: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """What a launch needs and no decision depends on. `config` is pickled, `path` the trial's folder; `threads` is how
-    many torch may use.
+    """What a launch needs and no decision depends on. `config` is pickled, `path` the trial's folder.
 
+    `threads` is how many torch and OpenMP may use.
     `checkpoint`, made with the report `step`, is what an attempt after the first goes on from, if there is one.
     """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +19,10 @@ from gandiva_ray.runtime.devices import Hardware, Host, deal_cores
 from gandiva_ray.runtime.messages import NodeView, Order, Settings
 from gandiva_ray.runtime.node_agent import NodeAgent
 from gandiva_ray.runtime.tasks import Line, Tasks
+
+# How long to wait for a part of one more GPU while parts of others are kept from whom they are left to, and how long to
+# leave them alone before the next try.
+PART_WAIT, PART_PERIOD = 5.0, 10.0
 
 
 @dataclass(slots=True)
@@ -121,14 +126,9 @@ class Nodes:
         self._tasks.keep(self._watch_over(held))
 
     async def _take_all(self, held: _Held, wanted: int) -> None:
-        bundle = {"GPU": 1} if held.gpus else {"CPU": 1}
-        for index in range(wanted):
-            held.groups[index] = placement_group(
-                [bundle],
-                name=f"gandiva-{held.id[:8]}-{index}",
-                lifetime="detached",
-                bundle_label_selector=[{"ray.io/node-id": held.id}],
-            )
+        in_parts = held.gpus and self._settings.reserve < 1
+        for index in range(0 if in_parts else wanted):
+            held.groups[index] = _make_group(held, index, 1.0)
         try:
             held.address, held.host = await held.agent.start.remote()
         except ray.exceptions.RayError:
@@ -136,20 +136,54 @@ class Nodes:
         if not held.gpus:
             taken = [core for other in self._held.values() if _same_host(other, held) for core in other.cores]
             held.cores = deal_cores(held.host, wanted, taken)
+        if in_parts:
+            self._tasks.keep(self._take_parts(held, wanted))
         for index, group in held.groups.items():
             self._tasks.keep(self._take(held, index, group))
 
+    async def _take_parts(self, held: _Held, wanted: int) -> None:
+        """Take a part of each GPU. Ray puts fractional groups where a GPU is in use already, so one that lands on a GPU
+        of which a part is ours holds the rest of it until the others have theirs, or for as long as none comes free.
+        """
+        taken: dict[str, int] = {}
+        numbers = itertools.count()
+        with contextlib.suppress(ray.exceptions.RayError):  # the node went; refresh() will see it
+            while len(taken) < wanted and self._held.get(held.id) is held:
+                fillers: list[PlacementGroup] = []
+                try:
+                    while len(taken) < wanted:
+                        group = _make_group(held, next(numbers), self._settings.reserve)
+                        if not await _is_ready(group, PART_WAIT):
+                            fillers.append(group)
+                            break
+                        gpu = await _gpu_in(group, self._settings.reserve)
+                        if gpu in taken:
+                            fillers.append(group)
+                            continue
+                        index = taken[gpu] = len(taken)
+                        held.groups[index] = group
+                        await self._have(held, index, Hardware(gpus=(gpu,)))
+                finally:
+                    for group in fillers:
+                        remove_placement_group(group)
+                await asyncio.sleep(PART_PERIOD if len(taken) < wanted else 0)
+
     async def _take(self, held: _Held, index: int, group: PlacementGroup) -> None:
         """Wait for a device, for as long as somebody else uses it."""
-        try:
+        with contextlib.suppress(ray.exceptions.RayError):  # the node went; refresh() will see it
             await group.ready()
-            hardware = Hardware(gpus=(await _gpu_in(group),)) if held.gpus else Hardware(cores=(held.cores[index],))
-            async with held.lock:  # the agent knows a device before the scheduler gives it to a job
-                inventory = {**held.inventory, Device(held.id, index): hardware}
-                free_bytes = await held.agent.set_inventory.remote(inventory)
-                held.inventory = inventory
-        except ray.exceptions.RayError:
-            return  # the node went; refresh() will see it
+            gpus = held.gpus
+            hardware = Hardware(gpus=(await _gpu_in(group, 1.0),)) if gpus else Hardware(cores=(held.cores[index],))
+            await self._have(held, index, hardware)
+
+    async def _have(self, held: _Held, index: int, hardware: Hardware) -> None:
+        """A device is ours."""
+        async with held.lock:  # the agent knows a device before the scheduler gives it to a job
+            inventory = {**held.inventory, Device(held.id, index): hardware}
+            free_bytes = await held.agent.set_inventory.remote(inventory)
+            held.inventory = inventory
+        if held.gpus:
+            free_bytes = int(free_bytes * self._settings.reserve)
         if self._held.get(held.id) is held:
             devices = tuple(sorted(held.inventory))
             self._on_change(NodeJoined(0.0, Node(held.id, devices, free_bytes, rehomes=not held.gpus)))
@@ -177,10 +211,24 @@ def _same_host(one: _Held, other: _Held) -> bool:
     return one.host is not None and other.host is not None and one.host.id == other.host.id
 
 
-async def _gpu_in(group: PlacementGroup) -> str:
+def _make_group(held: _Held, number: int, part: float) -> PlacementGroup:
+    group: PlacementGroup = placement_group(
+        [{"GPU" if held.gpus else "CPU": part}],
+        name=f"gandiva-{held.id[:8]}-{number}",
+        lifetime="detached",
+        bundle_label_selector=[{"ray.io/node-id": held.id}],
+    )
+    return group
+
+
+async def _is_ready(group: PlacementGroup, timeout: float) -> bool:
+    return bool(await asyncio.to_thread(group.wait, timeout))
+
+
+async def _gpu_in(group: PlacementGroup, part: float) -> str:
     """The id of the GPU behind a group, as Ray gives it to a task there."""
 
-    @ray.remote(num_cpus=0, num_gpus=1, scheduling_strategy=PlacementGroupSchedulingStrategy(group))
+    @ray.remote(num_cpus=0, num_gpus=part, scheduling_strategy=PlacementGroupSchedulingStrategy(group))
     def gpu_id() -> str:
         (gpu,) = ray.get_gpu_ids()
         return str(gpu)

@@ -233,7 +233,7 @@ def test_a_busy_scheduler_keeps_its_policy_and_an_idle_one_changes(tmp_path: Pat
     with pytest.raises(ValueError, match="gandiva"):
         tune.init(policy="gandvia")
     running = client._settings
-    session = client.open_search("busy", b"", tmp_path, 0)
+    session = client.open_search("busy", b"", tmp_path, 0, {})
     try:
         with pytest.raises(RuntimeError, match="busy under"):
             tune.init(policy="fifo", devices=2)

@@ -89,3 +89,15 @@ def die_now_and_then(config: Config) -> None:
             os._exit(3)
         if (attempts, step) == (3, 9):
             os.kill(os.getpid(), 9)
+
+
+def tell_neighbours(config: Config) -> None:
+    """Say in files how many trials are in a turn at the same moment, and report the most that were seen."""
+    folder, most = config["folder"], 0
+    for _ in range(config.get("steps", 60)):
+        own = os.path.join(folder, str(os.getpid()))
+        with open(own, "w"):
+            burn(0.02)
+        most = max(most, len(os.listdir(folder)))
+        os.unlink(own)
+        tune.report({"value": float(most), "threads": os.environ["OMP_NUM_THREADS"]})
