@@ -19,6 +19,10 @@ Sessions = list[FakeSearchSession]
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--nodes", type=int, default=1, help="run the searches of tests/runtime on so many Ray nodes")
+
+
 @pytest.fixture
 def fake_runtime(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sessions]:
     """Called with a fake session's knobs, it puts such sessions in the place of Ray and lists those that are opened."""

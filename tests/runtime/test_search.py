@@ -172,31 +172,36 @@ def our_processes() -> list[psutil.Process]:
     return found
 
 
-def the_zygote() -> psutil.Process:
-    """What is left of a search that is over."""
-    eventually(lambda: len(our_processes()) == 1, 10, "the templates are gone")
-    (zygote,) = our_processes()
-    return zygote
+def the_zygotes(nodes: int) -> frozenset[psutil.Process]:
+    """What is left of a search that is over: one a node."""
+    eventually(lambda: len(our_processes()) == nodes, 10, "the templates are gone")
+    return frozenset(our_processes())
 
 
-def test_after_a_search_only_the_zygote_is_left_for_the_next_one(tmp_path: Path) -> None:
+@pytest.fixture
+def nodes(pytestconfig: pytest.Config) -> int:
+    return int(pytestconfig.getoption("nodes"))
+
+
+def test_after_a_search_only_the_zygotes_are_left_for_the_next_one(tmp_path: Path, nodes: int) -> None:
     zygotes = set()
     for _ in range(2):
         results = search(trainables.tell_where, tmp_path, num_samples=3)
         pids = [result.metrics["pid"] for result in results]
         eventually(lambda pids=pids: not any(map(psutil.pid_exists, pids)), 10, "the trials are gone")
         assert scheduler_status()["multi_jobs"] == {}
-        zygotes.add(the_zygote())
+        zygotes.add(the_zygotes(nodes))
     assert len(zygotes) == 1
 
 
 @pytest.mark.parametrize("victim", ["zygote", "trial actor"])
-def test_a_zygote_that_was_killed_is_made_anew_for_the_next_search(tmp_path: Path, victim: str) -> None:
+def test_a_zygote_that_was_killed_is_made_anew_for_the_next_search(tmp_path: Path, nodes: int, victim: str) -> None:
     for _ in range(2):
         assert search(trainables.count, tmp_path, {"steps": 3}, num_samples=2).counts == {Outcome.COMPLETED: 2}
-        zygote = the_zygote()
-        (zygote if victim == "zygote" else zygote.parent()).kill()
-        eventually(lambda zygote=zygote: not zygote.is_running(), 10, "it is gone")
+        zygotes = the_zygotes(nodes)
+        for zygote in zygotes:
+            (zygote if victim == "zygote" else zygote.parent()).kill()
+        eventually(lambda zygotes=zygotes: not any(z.is_running() for z in zygotes), 10, "they are gone")
 
 
 def test_the_same_search_gives_the_same_results(tmp_path: Path) -> None:
