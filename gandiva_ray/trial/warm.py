@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+from pathlib import Path
+
+# pyarrow's, which pandas and with it scikit-learn's data sets load. Its allocator sees to forks, and does without it.
+_SURVIVES_FORKS = "jemalloc_bg_thd"
 
 
 def warm_up() -> None:
@@ -34,12 +39,20 @@ def warm_up() -> None:
 
 def fork_hazard() -> str:
     """Why a fork of this process would not work; "" if it would."""
-    threads = len(os.listdir("/proc/self/task"))
-    if threads > 1:
-        return f"loading the training function started {threads - 1} thread(s), which a fork would lack"
+    lost = _threads_that_a_fork_lacks()
+    if lost:
+        return f"loading the training function started {lost} thread(s), which a fork would lack"
     if _cuda_is_lost_in_a_fork():
         return "loading the training function touched CUDA, which a fork could not use"
     return ""
+
+
+def _threads_that_a_fork_lacks() -> int:
+    names: list[str] = []
+    for task in os.listdir("/proc/self/task"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            names.append(Path(f"/proc/self/task/{task}/comm").read_text().strip())
+    return sum(name != _SURVIVES_FORKS for name in names) - 1  # this one forks
 
 
 def _cuda_is_lost_in_a_fork() -> bool:
