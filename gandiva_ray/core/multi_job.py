@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -31,6 +32,8 @@ from gandiva_ray.core.search import (
 )
 
 _NO_LIMIT = 10**9
+# New trials at a time. Thousands would take their time, while reports wait, and memory that is never given back.
+_MOST_NEW = 64
 _MISTAKES_THAT_END_A_SEARCH = 3
 # A trial that is lost with its node is tried again whatever FailureConfig says; one that takes nodes down is not.
 _MOST_LOSSES = 3
@@ -262,7 +265,7 @@ class MultiJob:
         record = self.trials[event.trial]
         if event.attempt != record.attempt:
             return []
-        record.node, record.path = event.node, event.path
+        record.node, record.path = sys.intern(event.node), event.path
         self._starved = ""
         if record.state is TrialState.WAITING:
             self._move(record, TrialState.RUNNING)
@@ -330,7 +333,9 @@ class MultiJob:
         if mute and metric is not None:
             reason = f"returned without a report; call report({{{metric!r}: ...}}) in the training function"
             event = replace(event, outcome=Outcome.FAILED, reason=reason)
-        record.outcome, record.reason, record.error = event.outcome, event.reason, event.error
+        record.outcome, record.reason, record.error = event.outcome, sys.intern(event.reason), event.error
+        # Thousands of trials have the same few names, each from a message of its own.
+        record.metrics = {sys.intern(name): value for name, value in record.metrics.items()}
         self._move(record, TrialState.ENDED)
         self._ended_as[event.outcome] += 1
         self._promoted.pop(event.trial, None)
@@ -378,7 +383,7 @@ class MultiJob:
             else:
                 self._move(record, TrialState.RUNNING)
                 effects.append(Promote(record.trial, record.until))
-        room = self._limit - self._active
+        room = min(self._limit - self._active, _MOST_NEW)
         if room > 0 and not self._searcher.finished:
             creates = self._searcher.suggest(room)
             if len(creates) > room:
