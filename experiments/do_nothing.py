@@ -26,9 +26,9 @@ import ray.tune
 
 import gandiva_ray as tune
 from experiments._memory import our_processes, private_bytes
+from experiments._nothing import METRIC, nothing
 from experiments.ray_tune import CPUS, QUIET
 
-METRIC = "score"
 SPACE = {"x": (0.0, 1.0)}
 WARM_UP = 20
 
@@ -50,10 +50,6 @@ class Found:
 # --- Ray Tune
 
 
-def ray_nothing(config: Mapping[str, Any]) -> dict[str, float]:
-    return {METRIC: config["x"]}
-
-
 class RayNothing(ray.tune.Trainable):
     def setup(self, config: dict[str, Any]) -> None:
         self.reset_config(config)
@@ -69,7 +65,7 @@ class RayNothing(ray.tune.Trainable):
 def fit_ray(side: str, trials: int, storage: str) -> None:
     reuse = side == "class"
     results = ray.tune.Tuner(
-        ray.tune.with_resources(RayNothing if reuse else ray_nothing, {"cpu": 1}),
+        ray.tune.with_resources(RayNothing if reuse else nothing, {"cpu": 1}),
         param_space={"x": ray.tune.uniform(*SPACE["x"])},
         tune_config=ray.tune.TuneConfig(metric=METRIC, mode="max", num_samples=trials, reuse_actors=reuse),
         run_config=ray.tune.RunConfig(
@@ -90,10 +86,6 @@ def search_ray(side: str, trials: int, storage: str) -> Found:
 
 
 # --- this project
-
-
-def nothing(config: Mapping[str, Any]) -> dict[str, float]:
-    return {METRIC: config["x"]}
 
 
 class Watch:
@@ -147,8 +139,11 @@ NAMES = {
 
 def main(arguments: Sequence[str]) -> None:
     options = _parse(arguments)
-    found = [in_own_process(side, options.trials if side == "gandiva" else options.peer_trials) for side in SIDES]
-    print(rates(found) + "\n\n" + growth(found[-1]))
+    found: list[Found] = []
+    for side in SIDES:
+        found.append(in_own_process(side, options.trials if side == "gandiva" else options.peer_trials))
+        print(f"{NAMES[side]}: {found[-1].trials} trials in {found[-1].seconds:.1f} s", flush=True)
+    print("\n" + rates(found) + "\n\n" + growth(found[-1]))
 
 
 def in_own_process(side: str, trials: int) -> Found:
