@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import math
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -265,7 +264,7 @@ class MultiJob:
         record = self.trials[event.trial]
         if event.attempt != record.attempt:
             return []
-        record.node, record.path = sys.intern(event.node), event.path
+        record.node, record.path = event.node, event.path
         self._starved = ""
         if record.state is TrialState.WAITING:
             self._move(record, TrialState.RUNNING)
@@ -333,9 +332,7 @@ class MultiJob:
         if mute and metric is not None:
             reason = f"returned without a report; call report({{{metric!r}: ...}}) in the training function"
             event = replace(event, outcome=Outcome.FAILED, reason=reason)
-        record.outcome, record.reason, record.error = event.outcome, sys.intern(event.reason), event.error
-        # Thousands of trials have the same few names, each from a message of its own.
-        record.metrics = {sys.intern(name): value for name, value in record.metrics.items()}
+        record.outcome, record.reason, record.error = event.outcome, event.reason, event.error
         self._move(record, TrialState.ENDED)
         self._ended_as[event.outcome] += 1
         self._promoted.pop(event.trial, None)
