@@ -18,12 +18,12 @@ from tests.fake_search_session import FakeSearchSession
 
 
 class FarSession(FakeSearchSession):
-    """What it says comes in messages; `submitted` are the sizes of those that it gets."""
+    """What it says comes in messages; `sizes` are those of what it was given to submit."""
 
-    submitted: list[int]
+    sizes: list[int]
 
     def submit(self, trials: list[Create]) -> None:  # type: ignore[override]
-        self.submitted = [*getattr(self, "submitted", []), len(trials)]
+        self.sizes = [*getattr(self, "sizes", []), len(trials)]
         super().submit(trials)
 
     def poll(self, timeout: float) -> list[TrialEvent]:
@@ -47,5 +47,5 @@ def test_trials_keep_one_copy_of_the_words_that_they_have_in_common(tmp_path: Pa
 
 def test_very_many_trials_are_created_a_few_at_a_time(tmp_path: Path) -> None:
     multi_job, session = searched(500, tmp_path)
-    assert len(multi_job.trials) == sum(session.submitted) == 500
-    assert max(session.submitted) <= 64
+    assert len(multi_job.trials) == sum(session.sizes) == 500
+    assert max(session.sizes) <= 64
