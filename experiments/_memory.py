@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 
 import psutil
+
+from gandiva_ray.runtime import processes
 
 _ACTORS = {"agent": "ray::NodeAgent", "scheduler": "ray::SchedulerActor"}
 
@@ -28,12 +29,7 @@ def our_processes() -> dict[str, int]:
 
 def private_bytes(pids: Mapping[str, int]) -> dict[str, int]:
     """What each process shares with no other, by name."""
-    return {name: _private_bytes(pid) for name, pid in pids.items()}
-
-
-def _private_bytes(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
+    return {name: processes.private_bytes(pid) for name, pid in pids.items()}
 
 
 def _title(process: psutil.Process) -> str:

@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -40,7 +40,7 @@ class Found:
     side: str
     trials: int
     seconds: float
-    memory: Sequence[Mapping[str, int]] = field(default=())
+    memory: Sequence[Mapping[str, int]] = ()
 
     @property
     def rate(self) -> float:

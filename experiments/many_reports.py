@@ -45,14 +45,14 @@ class Watch:
 @dataclass(frozen=True, slots=True)
 class Found:
     """`late`: seconds on the way, of every report; `driver`: the processor seconds of the driver in `seconds` of
-    searching; `busy`: of all devices together, in the `open` seconds from the first start to the last report.
+    searching; `busy`: of all devices together, in the `span` seconds from the first start to the last report.
     """
 
     late: Sequence[float]
     driver: float
     seconds: float
     busy: float
-    open: float
+    span: float
     completed: int
 
 
@@ -80,7 +80,7 @@ def run(trials: int, reports: int, step: float, devices: int) -> Found:
         driver=after.user + after.system - before.user - before.system,
         seconds=seconds,
         busy=math.fsum(result.device_seconds for result in results),
-        open=lines[-1]["at"] - lines[0]["at"],
+        span=lines[-1]["at"] - lines[0]["at"],
         completed=results.num_terminated,
     )
 
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str]) -> None:
         f"the driver took {found.driver / found.seconds:.1%} of a core, {found.driver / len(late) * 1e6:.0f} "
         "microseconds a report\n"
         f"a report was {_part(late, 0.5) * 1e3:.1f} ms on its way (p50), {_part(late, 0.99) * 1e3:.1f} ms (p99)\n"
-        f"the devices were busy for {found.busy / found.open / options.devices:.1%} of the time"
+        f"the devices were busy for {found.busy / found.span / options.devices:.1%} of the time"
     )
 
 

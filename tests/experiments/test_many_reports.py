@@ -12,7 +12,7 @@ def test_it_says_what_the_driver_took_and_how_late_reports_were(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     late = [0.001 * n for n in range(100, 0, -1)]
-    found = Found(late=late, driver=2.0, seconds=10.0, busy=15.2, open=8.0, completed=4)
+    found = Found(late=late, driver=2.0, seconds=10.0, busy=15.2, span=8.0, completed=4)
     monkeypatch.setattr(many_reports, "run", lambda trials, reports, step, devices: found)
     many_reports.main(["--trials", "4", "--reports", "25", "--devices", "2"])
     assert capsys.readouterr().out.splitlines() == [
