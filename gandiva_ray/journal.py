@@ -74,6 +74,7 @@ class Journal:
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA cache_size = -128")  # KiB; what is written is not read again
         with connection:
             connection.execute("BEGIN")
             for statement in _CREATE:

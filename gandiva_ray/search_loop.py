@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ from gandiva_ray.core.search import (
     TrialEnded,
     TrialEvent,
     TrialReported,
+    TrialStarted,
 )
 from gandiva_ray.interrupt import Interrupt, catch_interrupt
 from gandiva_ray.progress import Best, Progress, Snapshot
@@ -89,7 +91,8 @@ class SearchLoop:
         if self._multi_job.ending:
             self._give_up_at = min(self._give_up_at, self._clock() + _GRACE)
         deadline = self._give_up_at if self._multi_job.ending else self._time_budget
-        self._handle(*self._session.poll(min(_POLL, max(0.0, deadline - self._clock()))))
+        events = self._session.poll(min(_POLL, max(0.0, deadline - self._clock())))
+        self._handle(*map(_with_shared_words, events))
         self._progress.update(self._snapshot)
 
     def _why_end(self, interrupt: Interrupt) -> str:
@@ -163,6 +166,18 @@ class SearchLoop:
         if record is not None and record.best_value is not None:
             best = Best(record.trial, record.best_value, record.config)
         return Snapshot(self._clock(), self._multi_job.counts, self._reports, best, self._session.devices())
+
+
+def _with_shared_words(event: TrialEvent) -> TrialEvent:
+    """The same event. Thousands of messages hold the same few words, each a copy of its own, and some are kept."""
+    match event:
+        case TrialStarted():
+            return replace(event, node=sys.intern(event.node))
+        case TrialReported():
+            return replace(event, metrics={sys.intern(name): value for name, value in event.metrics.items()})
+        case TrialEnded():
+            return replace(event, reason=sys.intern(event.reason))
+    return event
 
 
 def _on_retry(retry: Retry) -> str:

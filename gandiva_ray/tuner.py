@@ -204,7 +204,7 @@ def _result(record: TrialRecord, reports: Reports) -> Result:
         steps=record.step,
         device_seconds=record.device_seconds,
         checkpoint=Checkpoint(record.checkpoints[-1].path) if record.checkpoints else None,
-        best_checkpoints=[(Checkpoint(saved.path), dict(saved.metrics)) for saved in record.checkpoints],
+        best_checkpoints=tuple((Checkpoint(saved.path), dict(saved.metrics)) for saved in record.checkpoints),
         _reports=reports,
     )
 

@@ -284,7 +284,8 @@ class World:
         )
 
     def _some_job(self) -> JobId | None:
-        return self.chance.choice(list(self.state.jobs)) if self.state.jobs else None
+        """One that was ever submitted: news may be late."""
+        return f"{self.chance.randint(1, self.submissions):03d}" if self.submissions else None
 
     def _promote(self) -> None:
         parked = [job for job in self.state.placed if job.status is Status.PARKED]

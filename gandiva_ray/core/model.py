@@ -10,6 +10,8 @@ JobId = str
 NodeId = str
 MultiJobId = str
 TrialId = str
+Kind = tuple[MultiJobId, int, float, bool, bool]
+"""What a queued job asks for: multi-job, size of its gang, share, exclusive, any weight. A policy treats equals alike."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -149,6 +151,11 @@ class Job:
     def order(self) -> tuple[float, JobId]:
         """What sorts jobs by their submission."""
         return self.submitted_at, self.spec.id
+
+    @property
+    def kind(self) -> Kind:
+        """What it asks for, as long as it is queued."""
+        return self.spec.multi_job, self.spec.num_devices, self.spec.share, self.exclusive, self.weight > 0
 
     @property
     def home(self) -> tuple[Device, ...]:

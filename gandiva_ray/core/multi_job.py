@@ -31,6 +31,8 @@ from gandiva_ray.core.search import (
 )
 
 _NO_LIMIT = 10**9
+# New trials at a time. Thousands would take their time, while reports wait, and memory that is never given back.
+_MOST_NEW = 64
 _MISTAKES_THAT_END_A_SEARCH = 3
 # A trial that is lost with its node is tried again whatever FailureConfig says; one that takes nodes down is not.
 _MOST_LOSSES = 3
@@ -378,7 +380,7 @@ class MultiJob:
             else:
                 self._move(record, TrialState.RUNNING)
                 effects.append(Promote(record.trial, record.until))
-        room = self._limit - self._active
+        room = min(self._limit - self._active, _MOST_NEW)
         if room > 0 and not self._searcher.finished:
             creates = self._searcher.suggest(room)
             if len(creates) > room:

@@ -37,8 +37,10 @@ class Scheduler:
     def handle(self, *events: Event) -> list[Decision]:
         """What to do now that all this has happened. It is planned once, so give together what has one cause.
 
-        Raises IllegalFact for an event that cannot have happened; those before it stay noted.
+        A job that ends in here is known until the next call. Raises IllegalFact for an event that cannot have happened;
+        those before it stay noted.
         """
+        self._state.forget_ended()
         for event in events:
             self._state.apply(event)
         self._plan = self._policy.plan(self._state)

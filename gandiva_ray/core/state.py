@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Mapping
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -28,6 +29,7 @@ from gandiva_ray.core.model import (
     Job,
     JobId,
     JobSpec,
+    Kind,
     MultiJobId,
     Node,
     NodeId,
@@ -122,7 +124,9 @@ class ClusterView:
         self._now = 0.0
         self._nodes: dict[NodeId, Node] = {}
         self._jobs: dict[JobId, Job] = {}
-        self._queue: list[Job] = []
+        self._ended: list[JobId] = []
+        self._forgotten: set[JobId] = set()
+        self._queues: dict[Kind, list[Job]] = {}
         self._placed: dict[JobId, Job] = {}
         self._at: dict[NodeId, dict[JobId, Job]] = {}
         self._on: dict[Device, dict[JobId, Job]] = {}
@@ -141,13 +145,18 @@ class ClusterView:
 
     @property
     def jobs(self) -> Mapping[JobId, Job]:
-        """All jobs ever, those that ended too."""
+        """All that have not ended, and those that ended and are not forgotten yet."""
         return MappingProxyType(self._jobs)
 
     @property
     def queued(self) -> tuple[Job, ...]:
         """In order of submission, then of id."""
-        return tuple(self._queue)
+        return tuple(heapq.merge(*self._queues.values(), key=_order))
+
+    @property
+    def queues(self) -> Mapping[Kind, Sequence[Job]]:
+        """The queued jobs of each kind that there is, in the same order. Looking at the first of each costs little."""
+        return MappingProxyType(self._queues)
 
     @property
     def placed(self) -> tuple[Job, ...]:
@@ -193,8 +202,20 @@ class ClusterState(ClusterView):
                 self._lose(fact.node)
             case TimerFired():
                 pass
+            case _ if fact.job in self._forgotten:
+                _move(fact, Status.ENDED)  # late news, or impossible
             case _:
                 self._put(_changed(self._known(fact), fact, self._now))
+
+    def forget_ended(self) -> None:
+        """Keep nothing of the jobs that have ended but that there were such ids: who cares has seen how they ended.
+
+        News of them is absorbed, or raises, as if they were known.
+        """
+        for job in self._ended:
+            del self._jobs[job]
+        self._forgotten.update(self._ended)
+        self._ended.clear()
 
     def _known(self, fact: JobFact) -> Job:
         if fact.job not in self._jobs:
@@ -202,7 +223,7 @@ class ClusterState(ClusterView):
         return self._jobs[fact.job]
 
     def _submit(self, spec: JobSpec) -> None:
-        if spec.id in self._jobs:
+        if spec.id in self._jobs or spec.id in self._forgotten:
             raise IllegalFact(f"job {spec.id!r} was submitted twice; an id is used once")
         self._put(Job(spec, Status.QUEUED, spec.weight, spec.exclusive, spec.until, submitted_at=self._now))
 
@@ -235,9 +256,11 @@ class ClusterState(ClusterView):
         before = self._jobs.get(job.id)
         self._jobs[job.id] = job
         if before is not None and before.status is Status.QUEUED:
-            del self._queue[bisect.bisect_left(self._queue, before.order, key=lambda queued: queued.order)]
+            self._leave_queue(before)
         if job.status is Status.QUEUED:
-            bisect.insort(self._queue, job, key=lambda queued: queued.order)
+            bisect.insort(self._queues.setdefault(job.kind, []), job, key=_order)
+        if job.status is Status.ENDED and before is not job:
+            self._ended.append(job.id)
         self._put_home(job, before.home if before is not None else ())
         self._put_measured(job, before.private_bytes if before is not None else 0)
         settled = job.stop is None and job.until == job.ordered_until
@@ -245,6 +268,12 @@ class ClusterState(ClusterView):
             self._unsettled[job.id] = job
         else:
             self._unsettled.pop(job.id, None)
+
+    def _leave_queue(self, job: Job) -> None:
+        queue = self._queues[job.kind]
+        del queue[bisect.bisect_left(queue, job.order, key=_order)]
+        if not queue:
+            del self._queues[job.kind]
 
     def _put_home(self, job: Job, before: tuple[Device, ...]) -> None:
         home = job.home
@@ -267,10 +296,20 @@ class ClusterState(ClusterView):
             self._measured[key] = total + job.private_bytes - before, count + (before == 0)
 
 
+def _order(job: Job) -> tuple[float, JobId]:
+    return job.order
+
+
+def _move(fact: JobFact, status: Status) -> Status:
+    """What the table says of a job in that status."""
+    after = TRANSITIONS.get((status, type(fact)))
+    if after is None:
+        raise IllegalFact(f"{type(fact).__name__} cannot happen to job {fact.job!r} while it is {status.value}")
+    return after
+
+
 def _next_status(job: Job, fact: JobFact) -> Status:
-    status = TRANSITIONS.get((job.status, type(fact)))
-    if status is None:
-        raise IllegalFact(f"{type(fact).__name__} cannot happen to job {job.id!r} while it is {job.status.value}")
+    status = _move(fact, job.status)
     # A promotion crossed it on the wire: the milestone where it parked is not its milestone any more.
     if isinstance(fact, JobParked) and (job.until is None or fact.step < job.until):
         return job.status

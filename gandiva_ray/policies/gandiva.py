@@ -46,7 +46,7 @@ def _place_queued(layout: Layout) -> None:
             return
         open_nodes = [node for node in roomy if len(node.open_devices(job)) >= gang]
         if not open_nodes or (job.exclusive and exclusive_waits):
-            layout.why[job.id] = "waits for devices that exclusive jobs hold"
+            layout.put_off(job, "waits for devices that exclusive jobs hold")
             exclusive_waits = exclusive_waits or job.exclusive
             continue
         node, why = algorithm_1(open_nodes, job)

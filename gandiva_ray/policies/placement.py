@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from gandiva_ray.core.model import Assignment, Device, Job, JobId, Node, Status
+from gandiva_ray.core.model import Assignment, Device, Job, JobId, Kind, Node, Status
 from gandiva_ray.core.plan import Plan
 from gandiva_ray.core.state import ClusterView
 from gandiva_ray.policies.packing import fits, pack_by_shares
@@ -203,8 +204,7 @@ class Layout:
     """All the nodes, with the placed jobs as they are now, and the jobs that still have to be decided on.
 
     `alone` says which jobs hold their devices alone. `claimants` are those of them that want turns and live somewhere
-    without holding their devices yet; `queue` are the queued jobs that some node is large enough for. Both are in order
-    of submission.
+    without holding their devices yet, in order of submission.
     """
 
     def __init__(
@@ -218,7 +218,25 @@ class Layout:
         self._assumed_private_bytes = assumed_private_bytes
         self._launched: list[tuple[Job, NodeLayout]] = []
         self._seat_placed()
-        self.queue = self._placeable()
+        self._queues = self._placeable()
+
+    @property
+    def queue(self) -> Iterator[Job]:
+        """The queued jobs that some node is large enough for, in order of submission; none that is `put_off`."""
+        heads = [(jobs[0].order, 0, kind) for kind, jobs in self._queues.items()]
+        heapq.heapify(heads)
+        while heads:
+            _, index, kind = heapq.heappop(heads)
+            if kind in self._queues:
+                yield self._queues[kind][index]
+                jobs = self._queues.get(kind, ())
+                if len(jobs) > index + 1:
+                    heapq.heappush(heads, (jobs[index + 1].order, index + 1, kind))
+
+    def put_off(self, job: Job, why: str) -> None:
+        """There is no room for this queued job now, nor for those behind it that ask for the same."""
+        del self._queues[job.kind]
+        self.why[job.id] = why
 
     def node_of(self, job: Job) -> NodeLayout:
         """Where a placed job lives."""
@@ -277,16 +295,19 @@ class Layout:
         for job in sorted(sharers, key=lambda job: not self.node_of(job).is_open(job, job.home)):
             self.node_of(job).seat(job)
 
-    def _placeable(self) -> list[Job]:
+    def _placeable(self) -> dict[Kind, Sequence[Job]]:
         largest = max((len(node.node.devices) for node in self.nodes.values()), default=0)
-        placeable = []
-        for job in self._state.queued:
-            if job.spec.num_devices > largest:
-                self.why[job.id] = f"needs {job.spec.num_devices} devices on one node; the largest node has {largest}"
-            elif job.weight == 0:
-                self.why[job.id] = "has weight 0, so it would get no turns"
+        placeable: dict[Kind, Sequence[Job]] = {}
+        for kind, jobs in self._state.queues.items():
+            first = jobs[0]
+            if first.spec.num_devices > largest:
+                self.why[first.id] = (
+                    f"needs {first.spec.num_devices} devices on one node; the largest node has {largest}"
+                )
+            elif first.weight == 0:
+                self.why[first.id] = "has weight 0, so it would get no turns"
             else:
-                placeable.append(job)
+                placeable[kind] = jobs
         return placeable
 
     def _private_bytes(self, job: Job) -> float:

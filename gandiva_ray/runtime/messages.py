@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -75,6 +76,10 @@ class Batch:
     events: tuple[TrialEvent, ...]
 
 
+# How long news wait for company, as a poll costs its driver a millisecond: those that somebody waits for, and others.
+_URGENT, _PATIENT = 0.005, 0.02
+
+
 class Outbox:
     """Trial events on their way to one driver, kept until it confirms them."""
 
@@ -82,26 +87,37 @@ class Outbox:
         self._events: list[TrialEvent] = []
         self._confirmed = 0
         self._arrived = asyncio.Event()
+        self._hurried = asyncio.Event()
 
-    def put(self, event: TrialEvent) -> None:
+    def put(self, event: TrialEvent, *, urgent: bool = True) -> None:
+        """`urgent` where somebody waits for what the driver will say."""
         self._events.append(event)
         self._arrived.set()
+        if urgent:
+            self._hurried.set()
 
-    async def take(self, confirmed: int, timeout: float, gather: float = 0.005) -> Batch:
-        """What comes after the number `confirmed`: at once if there is something, else when there is, or at `timeout`.
+    async def take(self, confirmed: int, timeout: float) -> Batch:
+        """What comes after the number `confirmed`: soon if there is something, else when there is, or at `timeout`.
 
-        A first arrival waits `gather` seconds for company, so that a burst costs one call.
+        What comes waits a little for company, so that a burst, or a steady flow, costs few calls.
         """
         del self._events[: max(0, confirmed - self._confirmed)]
         self._confirmed = max(self._confirmed, confirmed)
         if not self._events:
             self._arrived.clear()
-            try:
-                await asyncio.wait_for(self._arrived.wait(), timeout)
-                await asyncio.sleep(gather)
-            except TimeoutError:
-                pass
+            self._hurried.clear()
+            await _wait(self._arrived, timeout)
+        if self._events:
+            await _wait(self._hurried, _PATIENT)
+        if self._hurried.is_set():
+            await asyncio.sleep(_URGENT)
+            self._hurried.clear()
         return Batch(self._confirmed + len(self._events), tuple(self._events))
+
+
+async def _wait(event: asyncio.Event, timeout: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), timeout)
 
 
 @dataclass(frozen=True, slots=True)

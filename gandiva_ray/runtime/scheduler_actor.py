@@ -254,7 +254,7 @@ class SchedulerActor:
         search cannot go on. Where nothing is placed at all, devices may yet come.
         """
         state = self._core.state
-        if not state.queued or any(job.wants_turns or job.stopping for job in state.placed):
+        if not state.queues or any(job.wants_turns or job.stopping for job in state.placed):
             self._still_since = now
         elif now - self._still_since > STARVED_AFTER:
             for multi_job, job in {job.spec.multi_job: job for job in reversed(state.queued)}.items():

@@ -235,13 +235,15 @@ class TrialHost:
         of, trial.step = trial.payload, message["step"]
         received = self._device_seconds(trial)
         report = TrialReported(of.trial, trial.step, message["metrics"], received, message["checkpoint"], of.attempt)
-        self._tell_driver(of.multi_job, report)
+        self._tell_driver(of.multi_job, report, urgent=not trial.may_go_on)
 
     def _started(self, trial: Trial) -> None:
         trial.where = Where.WAITING
         self._notify([JobStarted(0.0, trial.job)])
         of = trial.payload
-        self._tell_driver(of.multi_job, TrialStarted(of.trial, self._node, trial.pid, of.path, of.attempt))
+        self._tell_driver(
+            of.multi_job, TrialStarted(of.trial, self._node, trial.pid, of.path, of.attempt), urgent=False
+        )
         if trial.stop is not None:
             self._tell_stop(trial)
         else:
@@ -390,8 +392,8 @@ class TrialHost:
     def _template(self, multi_job: MultiJobId) -> Template:
         return self._templates.setdefault(multi_job, Template(multi_job))
 
-    def _tell_driver(self, multi_job: MultiJobId, event: TrialEvent) -> None:
-        self._outboxes.setdefault(multi_job, Outbox()).put(event)
+    def _tell_driver(self, multi_job: MultiJobId, event: TrialEvent, *, urgent: bool = True) -> None:
+        self._outboxes.setdefault(multi_job, Outbox()).put(event, urgent=urgent)
 
 
 def _exit_reason(code: int) -> str:

@@ -1,18 +1,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gandiva_ray.core.decisions import Assign, Launch, Stop
-from gandiva_ray.core.events import JobParked, JobPromoted, JobStarted, StopRequested, TimerFired
-from gandiva_ray.core.model import Assignment, Outcome, Status
-from gandiva_ray.core.plan import Plan
+from gandiva_ray.core.events import JobEnded, JobParked, JobPromoted, JobStarted, StopRequested, TimerFired
+from gandiva_ray.core.model import Assignment, Job, Kind, Outcome, Status
+from gandiva_ray.core.plan import Plan, Policy, reconcile
 from gandiva_ray.core.scheduler import Scheduler
-from gandiva_ray.core.state import ClusterView, IllegalFact
-from gandiva_ray.policies import Fifo, Gandiva
-from tests.builders import homes, joined, make_node, scheduler_of, submitted
+from gandiva_ray.core.state import ClusterState, ClusterView, IllegalFact
+from gandiva_ray.policies import POLICIES, Fifo, Gandiva
+from tests.builders import homes, joined, make_node, random_world, scheduler_of, submitted
 
 D0, D1 = make_node().devices
 
@@ -80,3 +83,91 @@ def test_an_impossible_event_raises_and_those_before_it_stay():
     with pytest.raises(IllegalFact):
         scheduler.handle(submitted("a"), JobStarted(1.0, "b"))
     assert [decision.job for decision in scheduler.handle(TimerFired(2.0))] == ["a"]
+
+
+# --- very many jobs
+
+
+def test_a_job_that_ends_is_known_until_the_next_call():
+    scheduler = scheduler_of(Gandiva(), joined(), submitted("a"))
+    scheduler.handle(JobEnded(1.0, "a", Outcome.COMPLETED, "returned"))
+    assert scheduler.state.jobs["a"].outcome is Outcome.COMPLETED
+    scheduler.handle(TimerFired(2.0))
+    assert list(scheduler.state.jobs) == []
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 2**32))
+def test_what_is_forgotten_changes_no_decision(seed: int):
+    policy, state = Gandiva(), ClusterState()
+    for events, decisions in random_world(policy, seed).history:
+        for event in events:
+            state.apply(event)
+        assert reconcile(state, policy.plan(state)) == decisions
+        for decision in decisions:
+            state.apply(decision)
+
+
+class Watched(Sequence[Job]):
+    """A queue that notes whom a policy looks at."""
+
+    def __init__(self, jobs: Sequence[Job], seen: list[str]) -> None:
+        self._jobs = jobs
+        self._seen = seen
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def __getitem__(self, index):
+        self._seen.append(self._jobs[index].id)
+        return self._jobs[index]
+
+
+@dataclass(frozen=True)
+class Watching:
+    """A policy whose view is watched: the whole queue cannot be had at once."""
+
+    policy: Policy
+    seen: list[str]
+
+    def plan(self, state: ClusterView) -> Plan:
+        seen = self.seen
+
+        class View:
+            queued = property(lambda self: pytest.fail("all queued jobs were asked for"))
+            jobs = property(lambda self: pytest.fail("all jobs were asked for"))
+
+            @property
+            def queues(self) -> dict[Kind, Watched]:
+                return {kind: Watched(jobs, seen) for kind, jobs in state.queues.items()}
+
+            def __getattr__(self, name: str):
+                return getattr(state, name)
+
+        return self.policy.plan(View())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("policy", [make() for make in POLICIES.values()], ids=repr)
+@pytest.mark.parametrize("gang", [1, 2])
+def test_an_event_costs_the_same_however_many_jobs_wait(policy: Policy, gang: int):
+    def looks(waiting: int) -> int:
+        """How many queued jobs are looked at while 20 gangs end one by one."""
+        seen: list[str] = []
+        scheduler = Scheduler(Watching(policy, seen))
+        scheduler.handle(joined(devices=2))
+        scheduler.handle(*(submitted(f"{n:04d}", gang, exclusive=True) for n in range(waiting)))
+        seen.clear()
+        for _ in range(20):
+            running = scheduler.state.placed[0].id
+            scheduler.handle(JobStarted(1.0, running))
+            scheduler.handle(JobEnded(1.0, running, Outcome.COMPLETED, "returned"))
+        return len(seen)
+
+    assert looks(1000) == looks(100) <= 40 * 6
+
+
+def test_a_job_of_another_kind_is_found_behind_a_thousand_that_must_wait():
+    scheduler = scheduler_of(Gandiva(), joined(devices=3))
+    scheduler.handle(*(submitted(f"{n:04d}", 2, exclusive=True) for n in range(1000)))
+    scheduler.handle(submitted("small", at=1.0))
+    assert homes(scheduler) == {"0000": (0, 1), "small": (2,)}

@@ -140,6 +140,51 @@ def test_late_news_of_an_ended_job_is_absorbed(fact):
     assert after(Status.ENDED, SAMPLES[fact]) == state_in(Status.ENDED).jobs["a"]
 
 
+def forgotten() -> ClusterState:
+    """A cluster whose job "a" has ended and is forgotten."""
+    state = state_in(Status.ENDED)
+    state.forget_ended()
+    return state
+
+
+def test_an_ended_job_is_forgotten_when_it_is_asked_for_and_no_other_is():
+    state = state_in(Status.ENDED)
+    state.apply(submitted("b"))
+    assert list(state.jobs) == ["a", "b"]
+    state.forget_ended()
+    assert list(state.jobs) == ["b"]
+    state.forget_ended()
+    assert list(state.jobs) == ["b"]
+
+
+@pytest.mark.parametrize(
+    "fact", [JobStarted, JobProgressed, JobParked, JobPromoted, WeightChanged, StopRequested, JobEnded, JobFailed]
+)
+def test_late_news_of_a_forgotten_job_is_absorbed(fact):
+    state = forgotten()
+    state.apply(SAMPLES[fact])
+    assert list(state.jobs) == []
+    assert state.now == 9.0
+
+
+@pytest.mark.parametrize("fact", [Launch, Assign, Stop])
+def test_an_impossible_move_of_a_forgotten_job_raises(fact):
+    with pytest.raises(IllegalFact, match=f"{fact.__name__} cannot happen to job 'a' while it is ended"):
+        forgotten().apply(SAMPLES[fact])
+
+
+def test_the_id_of_a_forgotten_job_is_not_used_again():
+    with pytest.raises(IllegalFact, match="'a' was submitted twice"):
+        forgotten().apply(submitted("a"))
+
+
+def test_a_job_that_ends_twice_is_forgotten_once():
+    state = state_in(Status.ENDED)
+    state.apply(JobFailed(8.0, "a", Outcome.LOST, "late"))
+    state.forget_ended()
+    assert list(state.jobs) == []
+
+
 def test_service_in_the_last_progress_of_a_stopping_job_counts():
     job = after(Status.STOPPING, SAMPLES[JobProgressed])
     assert (job.status, job.device_seconds, job.step) == (Status.STOPPING, 2.0, 4)
@@ -250,6 +295,15 @@ def test_the_queue_is_in_order_of_submission_then_of_id():
     assert state.queued[1].until == 4
 
 
+def test_jobs_that_ask_for_the_same_queue_together():
+    state = state_of(submitted("a"), submitted("b", 2), submitted("c"), submitted("d", exclusive=True))
+    assert [[job.id for job in jobs] for jobs in state.queues.values()] == [["a", "c"], ["b"], ["d"]]
+    state.apply(WeightChanged(1.0, "a", 1.0, exclusive=True))
+    assert [[job.id for job in jobs] for jobs in state.queues.values()] == [["c"], ["b"], ["a", "d"]]
+    state.apply(StopRequested(2.0, "b", Outcome.STOPPED, ""))
+    assert [[job.id for job in jobs] for jobs in state.queues.values()] == [["c"], ["a", "d"]]
+
+
 def test_unknown_and_repeated_ids_raise():
     state = state_in(Status.QUEUED)
     with pytest.raises(IllegalFact, match="JobStarted names job 'b', which was never submitted"):
@@ -350,6 +404,8 @@ def test_the_indexes_agree_with_the_jobs(seed):
     assert state.queued == tuple(
         sorted((job for job in jobs if job.status is Status.QUEUED), key=lambda job: job.order)
     )
+    for kind, queue in state.queues.items():
+        assert list(queue) == [job for job in state.queued if job.kind == kind] != []
     assert sorted(state.placed, key=lambda job: job.id) == sorted(placed, key=lambda job: job.id)
     for node in state.nodes.values():
         assert set(state.jobs_at(node.id)) == {job for job in placed if job.home[0].node == node.id}

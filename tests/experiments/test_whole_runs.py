@@ -40,3 +40,16 @@ def test_many_trials_completes_and_hears_of_all_and_leaves_nothing_running(tmp_p
     assert len(lines) == 4
     assert lines[0] == "8 trials on 2 devices, quantum 0.05 s: a round is 0.2 s"
     assert lines[2] == "8 of 8 completed, 16 of 16 reports arrived"
+
+
+def test_do_nothing_finds_the_processes_that_it_measures_and_leaves_nothing_running(tmp_path: Path) -> None:
+    code = "from experiments.do_nothing import growth, measure; print(growth(measure('gandiva', 20)))"
+    run = run_python("-c", code, home=tmp_path)
+    assert_clean(run)
+    assert [line.split()[1] for line in run.out.splitlines()[2:]] == ["driver", "agent", "scheduler"]
+
+
+def test_many_reports_hears_of_all_and_leaves_nothing_running(tmp_path: Path) -> None:
+    run = run_python("-m", "experiments", "many_reports", "--trials", "6", "--reports", "10", home=tmp_path)
+    assert_clean(run)
+    assert run.out.splitlines()[1] == "6 of 6 completed, 60 of 60 reports arrived"

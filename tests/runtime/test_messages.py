@@ -1,6 +1,9 @@
 import asyncio
 
+import pytest
+
 from gandiva_ray.core.search import TrialReported
+from gandiva_ray.runtime import messages
 from gandiva_ray.runtime.messages import Outbox
 
 
@@ -39,3 +42,45 @@ def test_a_waiting_poll_is_answered_by_what_arrives() -> None:
 
 def test_a_poll_with_nothing_to_tell_ends_at_its_timeout() -> None:
     assert asyncio.run(Outbox().take(0, timeout=0.01)).events == ()
+
+
+def test_news_that_somebody_waits_for_do_not_wait_as_long_as_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "_PATIENT", 30)
+
+    async def scenario() -> None:
+        outbox = Outbox()
+        outbox.put(report(1), urgent=False)
+        poll = asyncio.create_task(outbox.take(0, timeout=0))
+        await asyncio.sleep(0.01)
+        assert not poll.done()
+        outbox.put(report(2))
+        batch = await asyncio.wait_for(poll, 5)
+        assert [e.step for e in batch.events] == [1, 2]
+        outbox.put(report(3), urgent=False)
+        poll = asyncio.create_task(outbox.take(batch.last, timeout=0))
+        await asyncio.sleep(0.05)
+        assert not poll.done(), "the hurry is over"
+        poll.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_a_steady_flow_costs_a_call_for_many_and_not_one_each() -> None:
+    async def scenario() -> list[int]:
+        outbox = Outbox()
+
+        async def flow() -> None:
+            for step in range(200):
+                outbox.put(report(step), urgent=False)
+                await asyncio.sleep(0.001)
+
+        flowing = asyncio.create_task(flow())
+        sizes, last = [], 0
+        while sum(sizes) < 200:
+            batch = await outbox.take(last, timeout=1)
+            sizes.append(len(batch.events))
+            last = batch.last
+        await flowing
+        return sizes
+
+    assert len(asyncio.run(scenario())) < 50
