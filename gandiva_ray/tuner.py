@@ -152,7 +152,7 @@ class Tuner:
         from gandiva_ray.runtime.client import open_search  # loads ray
 
         try:
-            return open_search(folder.name, trainable, folder, self._tune.seed)
+            return open_search(folder.name, trainable, folder, self._tune.seed, self._run.start_method)
         except BaseException:
             if self._restored is None:  # so that the name is free for another try
                 shutil.rmtree(folder, ignore_errors=True)

@@ -26,7 +26,9 @@ def fake_runtime(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sessions]:
     def install(**knobs: Any) -> Sessions:
         sessions: Sessions = []
 
-        def open_search(name: str, trainable: bytes, path: Path, seed: int) -> FakeSearchSession:
+        def open_search(
+            name: str, trainable: bytes, path: Path, seed: int, start_method: str | None = None
+        ) -> FakeSearchSession:
             assert path.name == name
             sessions.append(FakeSearchSession(trainable, path, seed=seed, **knobs))
             return sessions[-1]

@@ -101,22 +101,28 @@ def cluster_status(address: str) -> dict[str, Any] | None:
     return status
 
 
-def open_search(name: str, trainable: bytes, path: Path, seed: int) -> SearchSession:
-    """A new multi-job on the cluster. `trainable` is cloudpickled; trials' folders are made under `path`."""
+def open_search(name: str, trainable: bytes, path: Path, seed: int, start_method: str | None = None) -> SearchSession:
+    """A new multi-job on the cluster. `trainable` is cloudpickled; trials' folders are made under `path`.
+
+    `start_method` is RunConfig's.
+    """
     if not ray.is_initialized():
         _join_ray(None)
-    return SearchSession(_scheduler(), f"{name}-{secrets.token_hex(4)}", trainable, path, seed)
+    return SearchSession(_scheduler(), f"{name}-{secrets.token_hex(4)}", trainable, path, seed, start_method)
 
 
 class SearchSession:
     """One search's line to the cluster. Not for several threads."""
 
-    def __init__(self, scheduler: Actor, multi_job: str, trainable: bytes, path: Path, seed: int) -> None:
+    def __init__(
+        self, scheduler: Actor, multi_job: str, trainable: bytes, path: Path, seed: int, start_method: str | None
+    ) -> None:
         self._scheduler = scheduler
         self._multi_job = multi_job
         self._trainable = ray.put(trainable)
         self._path = path.absolute()
         self._seed = seed
+        self._start_method = start_method
         self._nodes: dict[NodeId, NodeView] = {}
         self._opened: dict[NodeId, tuple[_Own, ray.ObjectRef[Any]]] = {}
         self._devices: dict[NodeId, list[DeviceView]] = {}
@@ -238,7 +244,8 @@ class SearchSession:
         """Open the search in the driver's trial actor on the node."""
         own = _trial_actor(view)
         own.searches.add(self._multi_job)
-        self._opened[view.node] = own, own.actor.open.remote(self._multi_job, view.address, self._trainable)
+        opened = own.actor.open.remote(self._multi_job, view.address, self._trainable, self._start_method)
+        self._opened[view.node] = own, opened
         _ask(self._scheduler.attach.remote(self._multi_job, view.node, own.actor))
 
     # --- updates
