@@ -3,7 +3,7 @@
 It unpickles the training function once; torch is there, and has done what it otherwise does late in every trial. A fork
 of it reaches its first mini-batch in milliseconds, and shares its memory and whatever data the training function
 captured. Where forking is not safe, or not wanted, each trial is a fresh process instead, started from here and ended
-with this one. What is not to be forked is not unpickled here either.
+with this one. A search that asks for that has nothing unpickled here.
 """
 
 from __future__ import annotations
