@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from gandiva_ray.core.model import TrialId
 from gandiva_ray.core.multi_job import StopRule
@@ -19,6 +19,7 @@ from gandiva_ray.core.search import Algorithm, Mode
 _T = TypeVar("_T")
 
 Space = Mapping[str, Any]
+StartMethod = Literal["fork", "spawn"]
 Stop = Mapping[str, float] | Callable[[TrialId, dict[str, Any]], bool]
 
 _SEARCHER = "pass a searcher, which suggests trials and acts on feedback too: searcher=gandiva_ray.Hyperband(...)"
@@ -192,8 +193,11 @@ class RunConfig:
     The run's folder is `<storage_path>/<name>`; by default `~/gandiva_ray_results` and a name that is never taken.
     `verbose` 0 prints nothing, 1 shows the progress. `failure_config` says whether trials that fail are tried again,
     `checkpoint_config` which checkpoints are kept. `stop` says when a trial has done enough: the first metric that
-    reaches its number in a dict like {"training_iteration": 10}, or a function of trial id and metrics. Raises
-    TypeError or ValueError, naming the field and the fix.
+    reaches its number in a dict like {"training_iteration": 10}, or a function of trial id and metrics.
+
+    `start_method` is how trials start: "fork" from one warm process that has loaded the training function, or "spawn",
+    each a fresh process that loads it itself, seconds later. The default forks, and spawns where that is not safe.
+    Raises TypeError or ValueError, naming the field and the fix.
     """
 
     name: str | None = None
@@ -202,6 +206,7 @@ class RunConfig:
     failure_config: FailureConfig | None = None
     checkpoint_config: CheckpointConfig | None = None
     stop: Stop | None = None
+    start_method: StartMethod | None = None
 
     def __post_init__(self) -> None:
         _check_kind("failure_config", self.failure_config, FailureConfig)
@@ -218,6 +223,10 @@ class RunConfig:
             )
         if self.verbose not in (0, 1):
             raise ValueError(f"verbose is 0 (silent) or 1 (progress), got {self.verbose!r}")
+        if self.start_method not in ("fork", "spawn", None):
+            raise ValueError(
+                f'start_method is "fork" or "spawn", got {self.start_method!r}: leave it out to fork where that is safe'
+            )
 
 
 def _check_stop(stop: object) -> None:

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from gandiva_ray.core.model import TrialId
 from gandiva_ray.core.multi_job import Retry
 from gandiva_ray.core.search import Action, Create, TrialEvent
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSpec:
+    """What a search asks of whoever runs its trials.
+
+    `trainable` is cloudpickled; the trials' folders are made under `path`; `resources` are what each trial asks for, as
+    `with_resources` takes them; `start_method` is RunConfig's.
+    """
+
+    name: str
+    trainable: bytes
+    path: Path
+    seed: int
+    resources: Mapping[str, float] = field(default_factory=dict)
+    start_method: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

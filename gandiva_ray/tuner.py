@@ -29,7 +29,7 @@ from gandiva_ray.results import Result, ResultGrid
 from gandiva_ray.run_folder import create_folder
 from gandiva_ray.run_log import Line, Reports, RunLog
 from gandiva_ray.search_loop import SearchLoop
-from gandiva_ray.search_session import SearchSession
+from gandiva_ray.search_session import SearchSession, SearchSpec
 from gandiva_ray.serialize import dump_trainable
 from gandiva_ray.trainable import as_function, check_space, check_trainable, name_of, resources_of
 from gandiva_ray.trial.checkpoint import Checkpoint
@@ -152,7 +152,16 @@ class Tuner:
         from gandiva_ray.runtime.client import open_search  # loads ray
 
         try:
-            return open_search(folder.name, trainable, folder, self._tune.seed, resources_of(self._trainable))
+            return open_search(
+                SearchSpec(
+                    name=folder.name,
+                    trainable=trainable,
+                    path=folder,
+                    seed=self._tune.seed,
+                    resources=resources_of(self._trainable),
+                    start_method=self._run.start_method,
+                )
+            )
         except BaseException:
             if self._restored is None:  # so that the name is free for another try
                 shutil.rmtree(folder, ignore_errors=True)

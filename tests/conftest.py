@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from gandiva_ray.search_session import SearchSpec
 from tests.fake_search_session import FakeSearchSession
 
 Sessions = list[FakeSearchSession]
@@ -30,9 +30,9 @@ def fake_runtime(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sessions]:
     def install(**knobs: Any) -> Sessions:
         sessions: Sessions = []
 
-        def open_search(name: str, trainable: bytes, path: Path, seed: int, resources: Mapping[str, float]) -> Any:
-            assert (path.name, resources) == (name, {})
-            sessions.append(FakeSearchSession(trainable, path, seed=seed, **knobs))
+        def open_search(spec: SearchSpec) -> FakeSearchSession:
+            assert spec == SearchSpec(spec.path.name, spec.trainable, spec.path, spec.seed)
+            sessions.append(FakeSearchSession(spec.trainable, spec.path, seed=spec.seed, **knobs))
             return sessions[-1]
 
         client = ModuleType("gandiva_ray.runtime.client")

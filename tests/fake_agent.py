@@ -114,13 +114,14 @@ class FakeTemplate:
         folder: Path,
         *,
         sys_path: tuple[str, ...] = (),
+        start_method: str | None = None,
     ) -> None:
         self.agent = FakeAgent()
         self._folder = folder
         blob = trainable if isinstance(trainable, bytes) else cloudpickle.dumps(trainable)
         environment = Environment(sys_path, os.getcwd())
         self.zygote = Zygote(environment)
-        self.zygote.open(TemplateArguments(self.agent.address, "search", blob, environment))
+        self.zygote.open(TemplateArguments(self.agent.address, "search", blob, environment, start_method))
         self.zygote.hang_up()
         self.peer = self.agent.peer(role="template")
         self.pid: int = self.peer.said[0]["pid"]

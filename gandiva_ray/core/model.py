@@ -11,7 +11,7 @@ NodeId = str
 MultiJobId = str
 TrialId = str
 Kind = tuple[MultiJobId, int, float, bool, bool]
-"""What a queued job asks for: multi-job, size of its gang, share, exclusive, any weight. A policy treats equals alike."""
+"""What a queued job asks for: multi-job, gang size, share, exclusive, any weight. A policy treats equals alike."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -38,7 +37,7 @@ from gandiva_ray.runtime.demand import Demand, find_demand
 from gandiva_ray.runtime.messages import NodeView, Payload, Settings, Updates
 from gandiva_ray.runtime.scheduler_actor import SchedulerActor
 from gandiva_ray.runtime.trial_actor import TrialActor
-from gandiva_ray.search_session import DeviceView
+from gandiva_ray.search_session import DeviceView, SearchSpec
 from gandiva_ray.trial.protocol import Environment
 
 LONG_POLL = 1.0
@@ -107,29 +106,28 @@ def cluster_status(address: str) -> dict[str, Any] | None:
     return status
 
 
-def open_search(name: str, trainable: bytes, path: Path, seed: int, resources: Mapping[str, float]) -> SearchSession:
-    """A new multi-job on the cluster. `trainable` is cloudpickled; trials' folders are made under `path`.
+def open_search(spec: SearchSpec) -> SearchSession:
+    """A new multi-job on the cluster.
 
-    Raises ValueError where no node will ever have the `resources` that a trial asks for.
+    Raises ValueError where no node will ever have the resources that a trial asks for.
     """
     if not ray.is_initialized():
         _join_ray(None)
-    demand = find_demand(resources, _live_nodes(), _settings.devices, _settings.reserve)
-    return SearchSession(_scheduler(), f"{name}-{secrets.token_hex(4)}", trainable, path, seed, demand)
+    demand = find_demand(spec.resources, _live_nodes(), _settings.devices, _settings.reserve)
+    return SearchSession(_scheduler(), f"{spec.name}-{secrets.token_hex(4)}", spec, demand)
 
 
 class SearchSession:
     """One search's line to the cluster. Not for several threads."""
 
-    def __init__(
-        self, scheduler: Actor, multi_job: str, trainable: bytes, path: Path, seed: int, demand: Demand
-    ) -> None:
+    def __init__(self, scheduler: Actor, multi_job: str, spec: SearchSpec, demand: Demand) -> None:
         self._scheduler = scheduler
         self._multi_job = multi_job
-        self._trainable = ray.put(trainable)
-        self._path = path.absolute()
-        self._seed = seed
+        self._trainable = ray.put(spec.trainable)
+        self._path = spec.path.absolute()
+        self._seed = spec.seed
         self._demand = demand
+        self._start_method = spec.start_method
         self._nodes: dict[NodeId, NodeView] = {}
         self._opened: dict[NodeId, tuple[_Own, ray.ObjectRef[Any]]] = {}
         self._devices: dict[NodeId, list[DeviceView]] = {}
@@ -254,7 +252,8 @@ class SearchSession:
         """Open the search in the driver's trial actor on the node."""
         own = _trial_actor(view)
         own.searches.add(self._multi_job)
-        self._opened[view.node] = own, own.actor.open.remote(self._multi_job, view.address, self._trainable)
+        opened = own.actor.open.remote(self._multi_job, view.address, self._trainable, self._start_method)
+        self._opened[view.node] = own, opened
         _ask(self._scheduler.attach.remote(self._multi_job, view.node, own.actor))
 
     # --- updates

@@ -37,9 +37,10 @@ class TrialActor:
         """Whether it can open searches."""
         return not self._end
 
-    async def open(self, multi_job: MultiJobId, address: str, trainable: bytes) -> None:
+    async def open(self, multi_job: MultiJobId, address: str, trainable: bytes, start_method: str | None) -> None:
         """Start a template for a search; `address` is the agent's socket."""
-        arguments = self._open[multi_job] = TemplateArguments(address, multi_job, trainable, self._environment)
+        arguments = TemplateArguments(address, multi_job, trainable, self._environment, start_method)
+        self._open[multi_job] = arguments
         await self._send(lambda zygote: zygote.open(arguments))
         if self._end:
             self._tell_end(arguments)

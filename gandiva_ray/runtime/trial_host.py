@@ -186,7 +186,7 @@ class TrialHost:
         match message["op"]:
             case "ready":
                 template.ready = True
-                if not message["fork_safe"]:
+                if message["why"]:
                     self._tell_driver(template.multi_job, Noticed(_NOT_FORKED + message["why"]))
                 for trial in template.take_waiting():
                     self._fork(template, trial)

@@ -5,7 +5,7 @@ told to, and a **trial**. (Where a template ends before it could say so, its par
 is one JSON object behind its length (4 bytes, big-endian); `op` says which.
 
     template -> agent   hello    {multi_job, pid, role: "template"}
-                        ready    {fork_safe, why}          torch is imported, the trainable unpickled
+                        ready    {fork_safe, why}          `why` trials are not forked, unless that was asked for
                         broken   {error}                   no trial can be started from it: traceback, or how it ended
                         exited   {job, code}               a trial's process ended; a signal is a negative code
     agent -> template   launch   LaunchMessage's fields
@@ -120,12 +120,14 @@ class TemplateArguments:
     """What a trial actor tells a zygote to fork a template for a search.
 
     `address` is the agent's socket without its leading NUL; `trainable` is cloudpickled.
+    `start_method` is "fork", "spawn", or None: fork where that is safe.
     """
 
     address: str
     multi_job: str
     trainable: bytes
     environment: Environment
+    start_method: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

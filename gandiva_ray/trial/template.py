@@ -2,7 +2,8 @@
 
 It unpickles the training function once; torch is there, and has done what it otherwise does late in every trial. A fork
 of it reaches its first mini-batch in milliseconds, and shares its memory and whatever data the training function
-captured. Where forking is not safe, each trial is a fresh process instead, started from here and ended with this one.
+captured. Where forking is not safe, or not wanted, each trial is a fresh process instead, started from here and ended
+with this one. A search that asks for that has nothing unpickled here.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import signal
 import sys
 import time
 import traceback
+from functools import partial
 from typing import NoReturn
 
 from gandiva_ray.trial import child, processes
@@ -37,11 +39,18 @@ def live(arguments: TemplateArguments, zygote: int, error: str, hazard: str) -> 
         processes.die_with_parent(zygote)
         channel = Channel(arguments.address)
         channel.send({"op": "hello", "multi_job": arguments.multi_job, "pid": os.getpid(), "role": "template"})
-        trainable, error = (None, error) if error else _load(arguments.trainable)
-        if trainable is None:
+        trainable: Trainable | None = None
+        if arguments.start_method == "spawn":
+            hazard = ""
+        elif not error:
+            trainable, error = _load(arguments.trainable)
+            hazard = hazard or fork_hazard()
+        if hazard and not error and arguments.start_method == "fork":
+            error = f'start_method="fork" is not safe here, use start_method="spawn": {hazard}'
+        if error:
             channel.send({"op": "broken", "error": error})
         else:
-            _serve(arguments, trainable, channel, hazard or fork_hazard())
+            _serve(arguments, None if hazard else trainable, channel, hazard)
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -56,23 +65,22 @@ def _load(pickled: bytes) -> tuple[Trainable | None, str]:
         return None, traceback.format_exc()
 
 
-def _serve(arguments: TemplateArguments, trainable: Trainable, channel: Channel, hazard: str) -> None:
-    template = Template(arguments, trainable, channel, fork_safe=not hazard)
+def _serve(arguments: TemplateArguments, trainable: Trainable | None, channel: Channel, hazard: str) -> None:
+    template = Template(arguments, trainable, channel)
     gc.collect()
     gc.freeze()  # what was unpickled too
     sys.stdout.flush()  # or each trial would write it once more
-    channel.send({"op": "ready", "fork_safe": not hazard, "why": hazard})
+    channel.send({"op": "ready", "fork_safe": trainable is not None, "why": hazard})
     template.serve()
 
 
 class Template:
-    """Starts trials as it is told, and says when they ended."""
+    """Starts trials as it is told, and says when they ended. Without a `trainable` they load it themselves."""
 
-    def __init__(self, arguments: TemplateArguments, trainable: Trainable, channel: Channel, fork_safe: bool) -> None:
+    def __init__(self, arguments: TemplateArguments, trainable: Trainable | None, channel: Channel) -> None:
         self._arguments = arguments
-        self._trainable = trainable
         self._channel = channel
-        self._start = self._fork if fork_safe else self._spawn
+        self._start = self._spawn if trainable is None else partial(self._fork, trainable)
         self._jobs: dict[int, str] = {}  # by the pid of their trials
         self._kill_at: dict[int, float] = {}  # what ended trials left behind
         processes.adopt_orphans()
@@ -111,14 +119,14 @@ class Template:
             traceback.print_exc()
             self._channel.send({"op": "exited", "job": launch.job, "code": 1})
 
-    def _fork(self, launch: LaunchMessage) -> int:
+    def _fork(self, trainable: Trainable, launch: LaunchMessage) -> int:
         template = os.getpid()
         pid = os.fork()
         if pid == 0:
             self._channel.close()
             os.close(self._wake_read)
             os.close(self._wake_write)
-            child.live(child.Birth(self._arguments, launch, template, lambda: self._trainable))
+            child.live(child.Birth(self._arguments, launch, template, lambda: trainable))
         return pid
 
     def _spawn(self, launch: LaunchMessage) -> int:

@@ -21,6 +21,7 @@ from gandiva_ray.policies import Gandiva
 from gandiva_ray.run_log import read_log
 from gandiva_ray.runtime import client
 from gandiva_ray.runtime.actors import make_actor
+from gandiva_ray.search_session import SearchSpec
 from tests.runtime import trainables
 from tests.runtime.cluster_state import eventually, scheduler_status
 
@@ -238,7 +239,7 @@ def test_a_busy_scheduler_keeps_its_policy_and_an_idle_one_changes(tmp_path: Pat
     with pytest.raises(ValueError, match="gandiva"):
         tune.init(policy="gandvia")
     running = client._settings
-    session = client.open_search("busy", b"", tmp_path, 0, {})
+    session = client.open_search(SearchSpec("busy", b"", tmp_path, seed=0))
     try:
         with pytest.raises(RuntimeError, match="busy under"):
             tune.init(policy="fifo", devices=2)

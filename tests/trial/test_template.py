@@ -217,6 +217,23 @@ def test_where_forking_is_unsafe_trials_are_spawned(tmp_path: Path) -> None:
     assert template.zygote.process.returncode == 0
 
 
+def test_where_trials_are_to_be_spawned_their_template_does_not_unpickle_the_training_function(tmp_path: Path) -> None:
+    template = FakeTemplate(StartsThread(), tmp_path, sys_path=(ROOT,), start_method="spawn")
+    assert template.peer.said[1] == {"op": "ready", "fork_safe": False, "why": ""}
+    assert psutil.Process(template.pid).num_threads() == 1
+    trial = template.run({"do": "where"})
+    assert trial.ops()[-1] == "ended", trial.stderr()
+    assert trial.metrics()[0]["cwd"] == str(trial.path)
+    template.close()
+
+
+def test_where_a_fork_that_is_asked_for_is_unsafe_the_search_is_told_what_to_use_instead(tmp_path: Path) -> None:
+    template = FakeTemplate(StartsThread(), tmp_path, sys_path=(ROOT,), start_method="fork")
+    error = template.peer.said[1]["error"]
+    assert error.startswith('start_method="fork" is not safe here, use start_method="spawn": ')
+    template.close()
+
+
 @pytest.mark.parametrize(
     ("blob", "error"),
     [(b"cno_such_module\nf\n.", "No module named 'no_such_module'"), (b"csys\nexit\n(I5\ntR.", "SystemExit: 5")],
