@@ -53,7 +53,7 @@ class TrialHost:
         self._trials: dict[JobId, Trial] = {}
         self._templates: dict[MultiJobId, Template] = {}
         self._outboxes: dict[MultiJobId, Outbox] = {}
-        self._turns = Turns(quantum, self._trials.__getitem__)
+        self._turns = Turns(quantum, self._trials.__getitem__, self._note_force)
         self._listener = Listener(self._greet)
         self._loop = asyncio.get_running_loop()
 
@@ -141,14 +141,22 @@ class TrialHost:
             del self._trials[trial.job]
         elif trial.where is Where.WAITING:
             self._tell_stop(trial)
+        elif trial.where is Where.FROZEN:
+            self._leave_home(trial)
+            self._unwind(trial)
         elif trial.where is Where.TURN:
-            trial.request(STOP)
-            self._escalate(trial)
+            self._unwind(trial)
 
     def _tell_stop(self, trial: Trial) -> None:
         """It waits, so it will unwind without a turn."""
         self._leave_home(trial)
         trial.say({"op": "stop"})
+        self._escalate(trial)
+
+    def _unwind(self, trial: Trial) -> None:
+        """It is between two boundaries, and may have been stopped there by force."""
+        trial.request(STOP)
+        trial.thaw()
         self._escalate(trial)
 
     def _escalate(self, trial: Trial) -> None:
@@ -256,11 +264,19 @@ class TrialHost:
 
     def _give_up(self, trial: Trial, *, ready: bool) -> None:
         """It waits now, and its devices are free."""
-        trial.where = Where.WAITING
+        frozen, trial.where = trial.where is Where.FROZEN, Where.WAITING
         if trial.stop is not None:
             self._tell_stop(trial)
-            return
-        self._turns.ended(trial, ready=ready)
+        elif frozen:  # somebody else let it go on, or its last word was late
+            trial.thaw()
+        else:
+            self._turns.ended(trial, ready=ready)
+
+    def _note_force(self, trial: Trial, waited: float) -> None:
+        if not trial.noted:
+            trial.noted = True
+            news = f"Trial {trial.payload.trial} has not reached a boundary for {waited:.0f} s"
+            self._tell_driver(trial.payload.multi_job, Noticed(f"{news}: its turns are taken by force until it does"))
 
     # --- ends
 
@@ -295,6 +311,7 @@ class TrialHost:
 
     def _close(self, trial: Trial, outcome: Outcome, reason: str, error: str) -> None:
         trial.where = Where.OVER
+        trial.thaw()
         self._leave_home(trial)
         of = trial.payload
         self._tell_driver(of.multi_job, TrialEnded(of.trial, outcome, reason, error, of.attempt))
@@ -330,8 +347,10 @@ class TrialHost:
     def _measure(self) -> None:
         """The memory of a few trials that wait between two turns, those first that were measured longest ago."""
         now = self._loop.time()
-        waiting = (t for t in self._trials.values() if t.where is Where.WAITING and self._device_seconds(t) > 0)
-        due = (trial for trial in waiting if now - trial.measured_at > MEMORY_PERIOD)
+        still = (
+            t for t in self._trials.values() if t.where in (Where.WAITING, Where.FROZEN) and self._device_seconds(t) > 0
+        )
+        due = (trial for trial in still if now - trial.measured_at > MEMORY_PERIOD)
         for trial in heapq.nsmallest(MEASURED_AT_ONCE, due, key=lambda trial: trial.measured_at):
             trial.measured_at = now
             trial.private_bytes = self._private_bytes(trial)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gandiva_ray.core.decisions import Stop
 from gandiva_ray.core.model import Assignment, JobId, MultiJobId
 from gandiva_ray.runtime.listener import send
 from gandiva_ray.runtime.messages import Payload
+from gandiva_ray.trial import processes
 from gandiva_ray.trial.protocol import NO_MILESTONE, STOP, Message, Page
 
 
@@ -20,12 +22,17 @@ class Where(enum.Enum):
     BORN = enum.auto()  # forked, and not heard of yet
     WAITING = enum.auto()  # blocked until it is told something
     TURN = enum.auto()
+    FROZEN = enum.auto()  # its turn was taken by force, between two boundaries
     OVER = enum.auto()  # it said its last word, or will not be listened to; its process may still be there
 
 
 @dataclass(eq=False, slots=True)
 class Trial:
-    """`received` is what the scheduler was told of its attained service, `at_home` whether it still takes turns."""
+    """`received` is what the scheduler was told of its attained service, `at_home` whether it still takes turns.
+
+    `frozen` are its processes while they are stopped by force, `forced_at` its count of boundaries when that was done
+    last, `longest_wait` the most seconds of its own turns that it was seen to take to a boundary.
+    """
 
     job: JobId
     payload: Payload
@@ -43,6 +50,10 @@ class Trial:
     private_bytes: int = 0
     measured_at: float = float("-inf")
     exit_code: int | None = None
+    frozen: Sequence[int] = ()
+    forced_at: int | None = None
+    longest_wait: float = 0.0
+    noted: bool = False
     _writer: asyncio.StreamWriter | None = None
 
     @property
@@ -71,6 +82,11 @@ class Trial:
         """Ask it for something at its next boundary, or take that back; a stop stands."""
         if self.page is not None and (self.stop is None or what == STOP):
             self.page.request = what
+
+    def thaw(self) -> None:
+        """Let it go on where it was stopped by force."""
+        processes.thaw(self.frozen)
+        self.frozen = ()
 
     def say(self, message: Message) -> None:
         send(self._writer, message)

@@ -59,10 +59,10 @@ def send_signal(pids: Iterable[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def freeze_descendants() -> list[int]:
-    """Stop everything below this process; returns what was stopped, for `thaw`."""
+def freeze_descendants(pid: int) -> list[int]:
+    """Stop everything below a process; returns what was stopped, for `thaw`."""
     frozen: list[int] = []
-    while new := [pid for pid in descendants(os.getpid()) if pid not in frozen]:
+    while new := [below for below in descendants(pid) if below not in frozen]:
         send_signal(new, signal.SIGSTOP)
         frozen += new
     return frozen

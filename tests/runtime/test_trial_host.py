@@ -20,7 +20,7 @@ from gandiva_ray.core.decisions import Assign, Launch, Stop
 from gandiva_ray.core.events import Event, JobEnded, JobFailed, JobParked, JobProgressed, JobStarted
 from gandiva_ray.core.model import Assignment, Device, Outcome
 from gandiva_ray.core.search import Noticed, TrialEnded, TrialEvent, TrialReported, TrialStarted
-from gandiva_ray.runtime import listener, trial_host
+from gandiva_ray.runtime import listener, trial_host, turns
 from gandiva_ray.runtime.devices import Hardware
 from gandiva_ray.runtime.messages import Payload
 from gandiva_ray.runtime.trial_host import TrialHost
@@ -72,6 +72,10 @@ class Bench:
 
     def ends(self, trial: str) -> list[TrialEnded]:
         return [e for e in self.told if isinstance(e, TrialEnded) and e.trial == trial]
+
+    @property
+    def notices(self) -> list[str]:
+        return [e.text for e in self.told if isinstance(e, Noticed)]
 
     def started(self, trial: str) -> bool:
         return any(isinstance(e, TrialStarted) and e.trial == trial for e in self.told)
@@ -222,7 +226,99 @@ def test_a_trial_that_never_comes_to_a_boundary_is_stopped_by_force(tmp_path: Pa
             b.stop("deaf")
             await b.until(lambda: bool(b.ends("deaf")), "it ended")
             assert b.ends("deaf") == [TrialEnded("deaf", Outcome.STOPPED, "enough")]
-            assert not psutil.pid_exists(b.pid("deaf"))
+            await b.until(lambda: not psutil.pid_exists(b.pid("deaf")), "its process is gone")
+
+    run(scenario())
+
+
+@pytest.fixture
+def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "PATIENCE", 0.5)
+    monkeypatch.setattr(turns, "QUANTA", 1.0)
+
+
+def cpu_seconds(pid: int) -> float:
+    process = psutil.Process(pid)
+    times = [p.cpu_times() for p in (process, *process.children(recursive=True))]
+    return sum(t.user + t.system for t in times)
+
+
+@pytest.mark.usefixtures("little_patience")
+@pytest.mark.parametrize("how", ["loop", "pause", "child"])
+def test_turns_of_a_trial_that_hangs_are_taken_by_force_and_that_is_said_once(tmp_path: Path, how: str) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path, trainables.hang, quantum=0.2) as b:
+            b.launch("deaf", how=how)
+            b.launch("other", how="loop")
+            await b.until(lambda: len(b.notices) == 2, "both were taken by force")
+            await asyncio.sleep(2)  # and have had the same
+            b.host.progress()
+            before = [(b.seconds(job), cpu_seconds(b.pid(job))) for job in ("deaf", "other")]
+            await asyncio.sleep(4)
+            b.host.progress()
+            after = [(b.seconds(job), cpu_seconds(b.pid(job))) for job in ("deaf", "other")]
+            turns_of, cpu_of = zip(*[(t - s, d - c) for (s, c), (t, d) in zip(before, after, strict=True)], strict=True)
+            assert all(1.5 < seconds < 2.5 for seconds in turns_of), turns_of
+            # Each has the core in its own turns alone, whatever it does there.
+            assert all(cpu < seconds + 0.3 for cpu, seconds in zip(cpu_of, turns_of, strict=True)), (cpu_of, turns_of)
+            assert len(b.notices) == 2
+            assert b.notices[0].startswith("Trial ")
+            assert b.notices[0].endswith(" s: its turns are taken by force until it does")
+
+    run(scenario())
+
+
+@pytest.mark.usefixtures("little_patience")
+def test_a_trial_whose_turns_are_taken_by_force_is_stopped_wherever_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial_host, "STOP_GRACE", 0.3)
+
+    async def scenario() -> None:
+        async with bench(tmp_path, trainables.hang, quantum=1.0) as b:
+            b.launch("a", "b", how="loop")
+            await b.until(lambda: len(b.notices) == 2, "both are taken by force")
+            (running,) = b.host.view()[0].running
+            for job in sorted("ab", key=running.__eq__):  # the one that is frozen first
+                b.stop(job)
+                await b.until(lambda job=job: bool(b.ends(job)), "it ended")  # type: ignore[misc]
+                assert b.ends(job) == [TrialEnded(job, Outcome.STOPPED, "enough")]
+            await b.until(lambda: not any(map(psutil.pid_exists, map(b.pid, "ab"))), "their processes are gone")
+
+    run(scenario())
+
+
+@pytest.mark.usefixtures("little_patience")
+def test_a_trial_with_long_mini_batches_is_soon_left_alone(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path, trainables.sleep_and_count) as b:
+            b.launch("slow", seconds=1.5)
+            b.launch("other", seconds=0.01)
+            await b.until(lambda: b.steps("slow") == 2, "it comes to boundaries")
+            slow = b.host._trials["slow"]
+            forced_at = slow.forced_at
+            await b.until(lambda: b.steps("slow") == 5, "it goes on")
+            assert (slow.forced_at, forced_at) == (0, 0)
+            assert len(b.notices) == 1
+
+    run(scenario())
+
+
+@pytest.mark.usefixtures("little_patience")
+def test_a_trial_that_somebody_lets_go_on_after_its_turn_was_taken_parks_and_is_promoted(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path, trainables.hang, quantum=1.0) as b:
+            until = tmp_path / "until"
+            b.launch("a", how="loop", until=2, file=str(until))
+            b.launch("b", how="loop")
+            await b.until(lambda: len(b.notices) == 2 and b.host.view()[0].running == ("b",), "a is frozen")
+            until.touch()
+            os.kill(b.pid("a"), signal.SIGCONT)
+            await b.until(lambda: any(isinstance(f, JobParked) for f in b.facts), "it parks")
+            assert b.steps("a") == 2
+            b.assign("a", until=4)
+            await b.until(lambda: sum(isinstance(f, JobParked) for f in b.facts) == 2, "it parks again")
+            assert b.steps("a") == 4
 
     run(scenario())
 

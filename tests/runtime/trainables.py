@@ -1,6 +1,9 @@
 """Training functions for the runtime's tests, imported by name in the trials, as a user's own module would be."""
 
+import ctypes
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -48,6 +51,25 @@ def fail_at_two(config: Config) -> None:
 def never_at_a_boundary(config: Config) -> None:
     tune.report({"value": 1.0})
     time.sleep(1000)
+
+
+def hang(config: Config) -> None:
+    """Report, then never come to a boundary, in the way that `how` names, until the file `file` is there."""
+    tune.report({"value": 1.0})
+    if config["how"] == "pause":
+        ctypes.CDLL(None).pause()
+    if config["how"] == "child":
+        subprocess.run([sys.executable, "-c", "import os; os.setpgid(0, 0)\nwhile True: pass"], check=True)
+    while not os.path.exists(config.get("file", "")):
+        pass
+    for step in range(2, 10**9):
+        tune.report({"value": float(step)})
+
+
+def sleep_and_count(config: Config) -> None:
+    for step in range(1, 10**9):
+        time.sleep(config["seconds"])
+        tune.report({"value": float(step)})
 
 
 def hold(config: Config) -> None:
