@@ -121,6 +121,7 @@ class SearchSession:
         self._opened: dict[NodeId, tuple[_Own, ray.ObjectRef[Any]]] = {}
         self._devices: dict[NodeId, list[DeviceView]] = {}
         self._polls: dict[ray.ObjectRef[Any], NodeId | None] = {}
+        self._trial_actors: dict[ray.ObjectRef[Any], NodeId] = {}  # by what is ready when one dies
         self._attempts: dict[TrialId, int] = {}
         self._costs: dict[TrialId, float] = {}
         self._costs_told = time.monotonic()
@@ -178,6 +179,7 @@ class SearchSession:
         for ref in ready:
             node = self._polls.pop(ref)
             events += self._hear_scheduler(ref) if node is None else self._hear_agent(node, ref)
+        self._revive()
         return [*events, *self._capacity(events)]
 
     def devices(self) -> list[DeviceView]:
@@ -239,7 +241,18 @@ class SearchSession:
         own = _trial_actor(view)
         own.searches.add(self._multi_job)
         self._opened[view.node] = own, own.actor.open.remote(self._multi_job, view.address, self._trainable)
+        self._trial_actors[own.actor.live.remote(self._multi_job)] = view.node
         _ask(self._scheduler.attach.remote(self._multi_job, view.node, own.actor))
+
+    def _revive(self) -> None:
+        """Open the search in a new trial actor where one died."""
+        if not self._trial_actors:
+            return
+        dead, _ = ray.wait(list(self._trial_actors), num_returns=len(self._trial_actors), timeout=0)
+        for ref in dead:
+            view = self._nodes.get(self._trial_actors.pop(ref))
+            if view is not None and not _lives(self._opened[view.node][0].actor):
+                self._attach(view)
 
     # --- updates
 

@@ -89,7 +89,7 @@ class TrialHost:
         trial = Trial(order.job, payload, order.assignment, order.until, step=payload.step)
         self._trials[order.job] = trial
         self._turns.place(trial, ready=False)
-        template = self._template(payload.multi_job)
+        template = trial.template = self._template(payload.multi_job)
         if template.broken:
             self._refuse(trial, template.broken)
         elif template.ready:
@@ -136,7 +136,8 @@ class TrialHost:
             return
         trial.stop = order
         if trial.where is Where.UNBORN:
-            self._template(trial.payload.multi_job).waiting.remove(trial)
+            assert trial.template is not None
+            trial.template.waiting.remove(trial)
             self._end(trial, Outcome.NEVER_STARTED, order.why)
             del self._trials[trial.job]
         elif trial.where is Where.WAITING:
@@ -178,6 +179,10 @@ class TrialHost:
     def _greet(self, hello: Message, pid: int, writer: asyncio.StreamWriter) -> Talk:
         if hello["role"] == "template":
             template = self._template(hello["multi_job"])
+            if template.writer is not None:  # the end of the one before it is still to be heard
+                template.writer.close()
+                self._lose_template(template)
+                template = self._template(hello["multi_job"])
             template.writer = writer
             return Talk(lambda m: self._hear_template(template, m), lambda: self._lose_template(template))
         trial = self._trials.get(hello["job"])
@@ -212,8 +217,9 @@ class TrialHost:
 
     def _lose_template(self, template: Template) -> None:
         """Its trials die with it; what they still had to say comes over their own connections."""
-        template.ready, template.writer = False, None
-        template.broken = template.broken or _TEMPLATE_ENDED
+        template.ready, template.lost, template.writer = False, True, None
+        if not template.broken and self._templates.get(template.multi_job) is template:
+            del self._templates[template.multi_job]
         for trial in self._of(template.multi_job):
             self._bury(trial)
 
@@ -289,7 +295,7 @@ class TrialHost:
         """Once a process has ended and all it said was heard: say how, if it did not say so itself, and forget it."""
         if self._trials.get(trial.job) is not trial or not trial.heard_out:
             return
-        abandoned = self._template(trial.payload.multi_job).writer is None
+        abandoned = trial.template is not None and trial.template.lost
         if trial.exit_code is None and not abandoned:
             return
         if trial.where is not Where.OVER:

@@ -41,6 +41,7 @@ class Trial:
     where: Where = Where.UNBORN
     pid: int = 0
     page: Page | None = None
+    template: Template | None = None
     pinned: tuple[int, ...] = ()
     step: int = 0
     parked: bool = False
@@ -94,12 +95,16 @@ class Trial:
 
 @dataclass(eq=False, slots=True)
 class Template:
-    """The process that a multi-job's trials are forked from. `broken` says why it will fork none (any more)."""
+    """The process that a multi-job's trials are forked from.
+
+    `broken` says why neither it nor another one will fork any; `lost` that it ended, and that another one is to come.
+    """
 
     multi_job: MultiJobId
     writer: asyncio.StreamWriter | None = None
     ready: bool = False
     broken: str = ""
+    lost: bool = False
     waiting: list[Trial] = field(default_factory=list)
 
     def take_waiting(self) -> list[Trial]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import NoReturn
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+KILLED = (signal.SIGKILL, signal.SIGTERM)  # by somebody else, and not for what the process did
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

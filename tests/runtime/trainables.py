@@ -2,6 +2,8 @@
 
 import ctypes
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -58,6 +60,8 @@ def hang(config: Config) -> None:
     tune.report({"value": 1.0})
     if config["how"] == "pause":
         ctypes.CDLL(None).pause()
+    if config["how"] == "stopped":
+        os.kill(os.getpid(), signal.SIGSTOP)
     if config["how"] == "child":
         subprocess.run([sys.executable, "-c", "import os; os.setpgid(0, 0)\nwhile True: pass"], check=True)
     while not os.path.exists(config.get("file", "")):
@@ -111,3 +115,60 @@ def die_now_and_then(config: Config) -> None:
             os._exit(3)
         if (attempts, step) == (3, 9):
             os.kill(os.getpid(), 9)
+
+
+def end_somehow(config: Config) -> None:
+    """Report 5 steps, then do what `how` names; 35 more where that did not end it."""
+    print("at work", flush=True)
+    for step in range(1, 6):
+        tune.report({"value": float(step)})
+    match config["how"]:
+        case "exit 0":
+            os._exit(0)
+        case "SystemExit":
+            for step in range(6, 41):
+                tune.report({"value": float(step)})
+            raise SystemExit(0)
+        case "SystemExit 3":
+            raise SystemExit(3)
+        case "a thread":
+            thread = threading.Thread(target=lambda: 1 / 0)
+            thread.start()
+            thread.join()
+        case "closed files":
+            os.closerange(0, 1024)
+        case "no folder":
+            shutil.rmtree(os.getcwd())
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "segfault":
+            ctypes.string_at(0)
+    for step in range(6, 41):
+        tune.report({"value": float(step)})
+
+
+def go_on_for_ever(config: Config) -> None:
+    """In a way that does not end at a boundary, except by `catch`, which does not let itself be stopped there."""
+    if config["how"] != "catch":
+        hang(config)
+    while True:
+        try:
+            tune.report({"value": 1.0})
+        except BaseException:
+            time.sleep(0.1)
+
+
+class LoadsForEver:
+    """A training function that takes more than anybody waits for to unpickle."""
+
+    def __call__(self, config: Config) -> None:
+        count(config)
+
+    def __setstate__(self, state: object) -> None:
+        time.sleep(1000)
+
+    def __getstate__(self) -> object:
+        return {"has": "state"}
+
+
+LOADS_FOR_EVER = LoadsForEver()
