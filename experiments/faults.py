@@ -85,8 +85,8 @@ class World:
         """What a search that is over has left behind."""
         left = [f"process {p.pid} ({_name(p)})" for p in self.templates()]  # the trials are below them
         left += [f"multi-job {name}" for name in self._status()["multi_jobs"]]
-        table: Any = placement_group_table()
-        groups = [f"{group['name']} {group['state']}" for group in table.values() if group["state"] != "REMOVED"]
+        known: Any = placement_group_table()
+        groups = [f"{group['name']} {group['state']}" for group in known.values() if group["state"] != "REMOVED"]
         if len(groups) != 2:
             left.append(f"placement groups {groups}")
         for kind, most in {"SchedulerActor": 1, "NodeAgent": 2, "TrialActor": 2}.items():
@@ -95,7 +95,8 @@ class World:
         return left
 
     def _status(self) -> dict[str, Any]:
-        status: dict[str, Any] = ray.get(ray.get_actor("scheduler", NAMESPACE).status.remote())
+        scheduler: Any = ray.get_actor("scheduler", NAMESPACE)
+        status: dict[str, Any] = ray.get(scheduler.status.remote())
         return status
 
 
