@@ -38,6 +38,7 @@ from gandiva_ray.runtime.actors import NAMESPACE
 UNDISTURBED = "none"
 # What is over must be gone within this, and what was lost must be there again.
 PATIENCE = 40.0
+WARM_UP = 3
 Processes = list[psutil.Process]
 
 
@@ -282,19 +283,21 @@ def _lost_reports(results: tune.ResultGrid, lines: Sequence[dict[str, Any]]) -> 
 
 
 def run(rounds: int, faults: Sequence[str]) -> Iterator[Round]:
-    """Three undisturbed searches, then `rounds` with the faults in turn."""
+    """Rounds with each fault once a turn, in an order of the turn's own, after three that warm the cluster up."""
     world = World()
     try:
         _wait(lambda: world.devices() == 2)
-        undisturbed: list[Round] = []
-        for number in range(rounds + 3):
-            fault = UNDISTURBED if number < 3 else faults[number % len(faults)]
-            typical = median(done.seconds for done in undisturbed) if undisturbed else 0.0
+        undisturbed: list[float] = [0.0]
+        for number in range(-WARM_UP, rounds):
+            turn, place = divmod(number, len(faults))
+            fault = UNDISTURBED if number < 0 else Random(turn).sample(faults, len(faults))[place]
+            typical = median(undisturbed[-WARM_UP:])
             with tempfile.TemporaryDirectory() as storage:
-                done = run_round(world, number, fault, typical, Path(storage))
+                done = run_round(world, abs(number), fault, typical, Path(storage))
             if fault == UNDISTURBED:
-                undisturbed.append(done)
-            yield done
+                undisturbed.append(done.seconds)
+            if number >= -1:
+                yield done
     finally:
         world.close()
 
@@ -324,7 +327,7 @@ def table(done: Sequence[Round]) -> list[str]:
 def main(arguments: Sequence[str]) -> None:
     options = _parse(arguments)
     without = {SHORT.get(name, name) for name in options.without}
-    faults = [fault for fault in FAULTS if fault != UNDISTURBED and fault not in without]
+    faults = [fault for fault in FAULTS if fault not in without]
     done = []
     for each in run(options.rounds, faults):
         done.append(each)

@@ -43,8 +43,8 @@ from gandiva_ray.trial.protocol import Environment
 LONG_POLL = 1.0
 # Step costs are for searchers that plan by them; they change slowly.
 COSTS_PERIOD = 5.0
-# A search that is cut while its zygote still imports shall not wait for that.
-CLOSE_LIMIT = 0.5
+# A search that is cut while its zygote still imports, or an agent does not answer, shall not wait for that.
+CLOSE_LIMIT = 0.6
 
 _settings = Settings(Gandiva())
 _joined_ray = False
@@ -196,7 +196,7 @@ class SearchSession:
             return
         self._closed = True
         with contextlib.suppress(ray.exceptions.RayError):
-            ray.get(self._scheduler.close.remote(self._multi_job))
+            ray.get(self._scheduler.close.remote(self._multi_job), timeout=CLOSE_LIMIT)
         for own, opened in self._opened.values():
             own.searches.discard(self._multi_job)
             try:
@@ -204,6 +204,12 @@ class SearchSession:
                 ray.get(own.actor.close.remote(self._multi_job), timeout=CLOSE_LIMIT)
             except ray.exceptions.RayError:  # it is gone, or busy with importing; the next search makes a new one
                 own.kill_if_idle()
+
+    def leave(self) -> None:
+        """This process ends at once; a Ray that `init` started would take seconds to say goodbye."""
+        node: Any = ray._private.worker._global_node
+        if _joined_ray and node is not None:
+            node.kill_all_processes(check_alive=False, allow_graceful=False)
 
     # --- polls
 
