@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import secrets
+import signal
 import socket
 import sys
 import time
@@ -38,6 +39,7 @@ from gandiva_ray.runtime.messages import NodeView, Payload, Settings, Updates
 from gandiva_ray.runtime.scheduler_actor import SchedulerActor
 from gandiva_ray.runtime.trial_actor import TrialActor
 from gandiva_ray.search_session import DeviceView
+from gandiva_ray.trial.processes import descendants, send_signal
 from gandiva_ray.trial.protocol import Environment
 
 LONG_POLL = 1.0
@@ -209,7 +211,10 @@ class SearchSession:
         """This process ends at once; a Ray that `init` started would take seconds to say goodbye."""
         node: Any = ray._private.worker._global_node
         if _joined_ray and node is not None:
+            parts = [part for kind in node.all_processes.values() for part in kind]
+            below = [pid for part in parts for pid in descendants(part.process.pid)]
             node.kill_all_processes(check_alive=False, allow_graceful=False)
+            send_signal(below, signal.SIGKILL)  # workers would miss their raylet only after a while
 
     # --- polls
 

@@ -1,6 +1,8 @@
 """What goes wrong in a search on real Ray: it ends whole, and who is not struck does not notice."""
 
+import errno
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Mapping
@@ -16,6 +18,7 @@ from gandiva_ray.core.model import Outcome
 from gandiva_ray.run_log import read_log
 from tests.runtime import trainables
 from tests.runtime.cluster_state import eventually, scheduler_status
+from tests.tiny_disk import tiny_disk
 
 pytestmark = pytest.mark.usefixtures("embedded_ray")
 
@@ -131,6 +134,21 @@ def test_the_time_budget_is_kept_while_the_agent_is_busy(tmp_path: Path) -> None
     assert time.monotonic() - began < 10 + 2
     assert results.counts == {Outcome.CUT: 2}
     thread.join()
+
+
+def test_a_search_whose_log_cannot_be_written_ends_with_one_error_and_can_be_restored(tmp_path: Path) -> None:
+    with tiny_disk(tmp_path / "disk") as disk:
+        with pytest.raises(OSError, match=r"No space left on device: the search ends, .*/log.jsonl'") as no:
+            tuner(trainables.count, disk, {"steps": 2000, "seconds": 0.001}, num_samples=3).fit()
+        assert no.value.errno == errno.ENOSPC
+        assert all(steps == list(range(1, len(steps) + 1)) for steps in reports(disk / "run").values())
+        pids = [line["pid"] for line in read_log(disk / "run") if line["what"] == "started"]
+        eventually(lambda: not any(map(psutil.pid_exists, pids)), 10, "its trials are gone")
+        assert scheduler_status()["multi_jobs"] == {}
+        subprocess.run(["mount", "-o", "remount,size=20M", str(disk)], check=True)
+        results = tune.Tuner.restore(disk / "run", trainables.count).fit()
+        assert results.counts == {Outcome.COMPLETED: 3}
+        assert reports(disk / "run") == {result.trial_id: list(range(1, 2001)) for result in results}
 
 
 def test_a_stopped_trial_with_a_handler_of_its_own_is_killed(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from gandiva_ray.runtime.trial_host import TrialHost
 from gandiva_ray.trial.protocol import Environment, TemplateArguments
 from gandiva_ray.trial.zygote import Zygote
 from tests.runtime import trainables
+from tests.tiny_disk import tiny_disk
 
 CORES = sorted(os.sched_getaffinity(0))[:2]
 ONE, TWO = Device("here", 0), Device("here", 1)
@@ -411,6 +412,23 @@ def test_the_largest_trial_goes_when_memory_runs_out(tmp_path: Path) -> None:
             assert end.reason.startswith("out of memory: 95% of the node's was used, 3")
             assert not b.ends("small")
             assert not b.ends("other")
+
+    run(scenario())
+
+
+def test_a_trial_whose_prints_fill_the_disk_fails_alone_and_says_why(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        with tiny_disk(tmp_path / "disk") as disk:
+            async with bench(disk, trainables.print_a_lot) as b:
+                b.launch("other", lines=0)
+                b.launch("loud", lines=10_000)
+                b.launch("saving", lines=0, checkpoint_bytes=10**6)
+                await b.until(lambda: bool(b.ends("loud") and b.ends("saving")), "they fail")
+                for job in ("loud", "saving"):
+                    assert b.ends(job)[0].outcome is Outcome.FAILED
+                    assert "No space left on device" in b.ends(job)[0].reason
+                before = b.steps("other")
+                await b.until(lambda: b.steps("other") > before + 20, "the other goes on")
 
     run(scenario())
 

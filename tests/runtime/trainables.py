@@ -76,6 +76,17 @@ def sleep_and_count(config: Config) -> None:
         tune.report({"value": float(step)})
 
 
+def print_a_lot(config: Config) -> None:
+    """Report; after the first time print so many `lines`, and save so many `checkpoint_bytes`."""
+    for step in range(1, 10**9):
+        time.sleep(0.005)
+        size = config.get("checkpoint_bytes", 0)
+        saved = tune.Checkpoint.from_dict({"bytes": bytes(size)}) if size and step == 2 else None
+        tune.report({"value": float(step)}, checkpoint=saved)
+        for _ in range(config["lines"]):
+            print("all the news " * 10)
+
+
 def hold(config: Config) -> None:
     """Keep some memory, and report."""
     ballast = os.urandom(2**20) * config["megabytes"]
