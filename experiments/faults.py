@@ -168,6 +168,8 @@ FAULTS: dict[str, Strike] = {
     "kill -9 of the driver, then restored": lambda world, random: True,  # see _search_in_a_driver
 }
 OF_THE_DRIVER = "kill -9 of the driver, then restored"
+# After these a zygote has to import torch first, which the round that follows shall not be charged with.
+COLD = ("kill -9 of a zygote", "kill -9 of a trial actor", "kill -9 of an agent", "kill -9 of a node")
 # A short name for each that --without understands.
 SHORT = {"scheduler": "kill -9 of the scheduler", "node": "kill -9 of a node", "driver": OF_THE_DRIVER}
 
@@ -298,6 +300,9 @@ def run(rounds: int, faults: Sequence[str]) -> Iterator[Round]:
                 undisturbed.append(done.seconds)
             if number >= -1:
                 yield done
+            if fault in COLD:
+                with tempfile.TemporaryDirectory() as storage:
+                    _faulted.search(0, Path(storage)).fit()
     finally:
         world.close()
 

@@ -211,10 +211,9 @@ class SearchSession:
         """This process ends at once; a Ray that `init` started would take seconds to say goodbye."""
         node: Any = ray._private.worker._global_node
         if _joined_ray and node is not None:
-            parts = [part for kind in node.all_processes.values() for part in kind]
-            below = [pid for part in parts for pid in descendants(part.process.pid)]
-            node.kill_all_processes(check_alive=False, allow_graceful=False)
-            send_signal(below, signal.SIGKILL)  # workers would miss their raylet only after a while
+            own = [part.process.pid for kind in node.all_processes.values() for part in kind]
+            below = [pid for part in own for pid in descendants(part)]  # they would miss it only after a while
+            send_signal([*own, *below], signal.SIGKILL)
 
     # --- polls
 

@@ -274,7 +274,7 @@ class TrialHost:
         if trial.stop is not None:
             self._tell_stop(trial)
         elif frozen:  # somebody else let it go on, or its last word was late
-            trial.thaw()
+            trial.thaw(waits=True)
         else:
             self._turns.ended(trial, ready=ready)
 

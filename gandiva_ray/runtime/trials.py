@@ -84,9 +84,9 @@ class Trial:
         if self.page is not None and (self.stop is None or what == STOP):
             self.page.request = what
 
-    def thaw(self) -> None:
-        """Let it go on where it was stopped by force."""
-        processes.thaw(self.frozen)
+    def thaw(self, *, waits: bool = False) -> None:
+        """Let it go on where it was stopped by force; one that `waits` at a boundary keeps what is below it still."""
+        processes.thaw(self.frozen[:1] if waits else self.frozen)
         self.frozen = ()
 
     def say(self, message: Message) -> None:

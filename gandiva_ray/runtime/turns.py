@@ -63,7 +63,7 @@ class Turns:
         assert trial.page is not None
         if (asked_at := self._forget_overdue(trial)) is not None:
             trial.longest_wait = max(trial.longest_wait, self._now() - asked_at)
-        trial.thaw()
+        trial.thaw(waits=True)
         self._tuner.turn_ended(trial.job, self._now(), trial.page.boundaries)
         self._tell(slicer.TurnEnded(self._now(), trial.job, ready))
 

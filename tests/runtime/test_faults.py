@@ -33,6 +33,12 @@ def tuner(trainable: Any, tmp_path: Path, space: Mapping[str, Any], **tune_confi
     )
 
 
+@pytest.fixture
+def warm(embedded_ray: None, tmp_path: Path) -> None:
+    """Torch is imported: the budgets below are for what comes after that."""
+    assert tuner(trainables.count, tmp_path / "warm", {"steps": 1}).fit().counts == {Outcome.COMPLETED: 1}
+
+
 def reports(folder: Path) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for line in read_log(folder):
@@ -96,6 +102,7 @@ def test_a_trial_ends_in_every_way_and_the_others_never_notice(tmp_path: Path) -
         assert Path(ends[how].path, "stdout").read_text() == "at work\n"
 
 
+@pytest.mark.usefixtures("warm")
 def test_the_time_budget_is_kept_whatever_the_trials_do(tmp_path: Path) -> None:
     ways = tune.grid_search(["loop", "pause", "catch", "stopped", "child"])
     searcher = tune.ASHA(max_t=10**6, grace_period=10**5)  # all of them take turns
@@ -117,6 +124,7 @@ def test_the_time_budget_is_kept_while_the_trainable_is_loading(tmp_path: Path) 
     assert again.counts == {Outcome.COMPLETED: 2}
 
 
+@pytest.mark.usefixtures("warm")
 def test_the_time_budget_is_kept_while_the_agent_is_busy(tmp_path: Path) -> None:
     agents: list[psutil.Process] = []
 
@@ -151,6 +159,7 @@ def test_a_search_whose_log_cannot_be_written_ends_with_one_error_and_can_be_res
         assert reports(disk / "run") == {result.trial_id: list(range(1, 2001)) for result in results}
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_stopped_trial_with_a_handler_of_its_own_is_killed(tmp_path: Path) -> None:
     def deaf(config: Mapping[str, Any]) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
