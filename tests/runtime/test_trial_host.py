@@ -20,7 +20,7 @@ from gandiva_ray.core.decisions import Assign, Launch, Stop
 from gandiva_ray.core.events import Event, JobEnded, JobFailed, JobParked, JobProgressed, JobStarted
 from gandiva_ray.core.model import Assignment, Device, Outcome
 from gandiva_ray.core.search import Noticed, TrialEnded, TrialEvent, TrialReported, TrialStarted
-from gandiva_ray.runtime import listener, trial_host, turns
+from gandiva_ray.runtime import listener, processes, trial_host, turns
 from gandiva_ray.runtime.devices import Hardware
 from gandiva_ray.runtime.messages import Payload
 from gandiva_ray.runtime.trial_host import TrialHost
@@ -412,6 +412,33 @@ def test_the_largest_trial_goes_when_memory_runs_out(tmp_path: Path) -> None:
             assert end.reason.startswith("out of memory: 95% of the node's was used, 3")
             assert not b.ends("small")
             assert not b.ends("other")
+
+    run(scenario())
+
+
+def test_a_trial_that_takes_ever_more_memory_fails_before_the_node_has_none(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path, trainables.grow) as b:
+            b.launch("greedy", megabytes=5)
+            b.launch("other", megabytes=0)
+            await b.until(lambda: bool(b.steps("greedy") and b.steps("other")), "both run")
+            node_bytes, used = 300 * 2**20, 0.0
+
+            def relieve() -> bool:
+                nonlocal used
+                if not b.ends("greedy"):
+                    used = sum(map(processes.private_bytes, map(b.pid, ("greedy", "other")))) / node_bytes
+                    b.host.relieve(used)
+                return bool(b.ends("greedy"))
+
+            await b.until(relieve, "it has to go")
+            assert 0.9 <= used < 1.0
+            (end,) = b.ends("greedy")
+            assert (end.outcome, end.reason[:15]) == (Outcome.FAILED, "out of memory: ")
+            before = b.steps("other")
+            await b.until(lambda: b.steps("other") > before + 20, "the other goes on")
+            steps = [e.step for e in b.told if isinstance(e, TrialReported) and e.trial == "other"]
+            assert steps == list(range(1, steps[-1] + 1))
 
     run(scenario())
 

@@ -95,6 +95,15 @@ def hold(config: Config) -> None:
         tune.report({"value": 1.0})
 
 
+def grow(config: Config) -> None:
+    """Take `megabytes` more with every report."""
+    ballast = []
+    for step in range(1, 10**9):
+        ballast.append(os.urandom(2**20) * config["megabytes"])
+        time.sleep(0.02)
+        tune.report({"value": float(step)})
+
+
 class StartsAThread:
     """A training function that cannot be forked: unpickling it starts a thread."""
 
