@@ -37,7 +37,7 @@ from gandiva_ray.runtime.actors import NAMESPACE
 
 UNDISTURBED = "none"
 # What is over must be gone within this, and what was lost must be there again.
-PATIENCE = 40.0
+PATIENCE = 60.0
 WARM_UP = 3
 Processes = list[psutil.Process]
 
@@ -96,8 +96,11 @@ class World:
         return left
 
     def _status(self) -> dict[str, Any]:
-        scheduler: Any = ray.get_actor("scheduler", NAMESPACE)
-        status: dict[str, Any] = ray.get(scheduler.status.remote())
+        try:
+            scheduler: Any = ray.get_actor("scheduler", NAMESPACE)
+            status: dict[str, Any] = ray.get(scheduler.status.remote())
+        except (ValueError, ray.exceptions.RayActorError):
+            return {"nodes": (), "multi_jobs": {"of a scheduler that is gone": 0}}
         return status
 
 
