@@ -197,15 +197,17 @@ class SearchSession:
         if self._closed:
             return
         self._closed = True
-        with contextlib.suppress(ray.exceptions.RayError):
-            ray.get(self._scheduler.close.remote(self._multi_job), timeout=CLOSE_LIMIT)
+        deadline = time.monotonic() + CLOSE_LIMIT
+        closing = self._scheduler.close.remote(self._multi_job)
         for own, opened in self._opened.values():
             own.searches.discard(self._multi_job)
             try:
-                ray.get(opened, timeout=CLOSE_LIMIT)  # or Ray might close it before it opens it
-                ray.get(own.actor.close.remote(self._multi_job), timeout=CLOSE_LIMIT)
+                ray.get(opened, timeout=_until(deadline))  # or Ray might close it before it opens it
+                ray.get(own.actor.close.remote(self._multi_job), timeout=_until(deadline))
             except ray.exceptions.RayError:  # it is gone, or busy with importing; the next search makes a new one
                 own.kill_if_idle()
+        with contextlib.suppress(ray.exceptions.RayError):
+            ray.get(closing, timeout=_until(deadline))
 
     def leave(self) -> None:
         """This process ends at once; a Ray that `init` started would take seconds to say goodbye."""
@@ -337,6 +339,10 @@ def _trial_actor(view: NodeView) -> _Own:
     )
     _own[view.node] = own = _Own(actor, view.address, environment)
     return own
+
+
+def _until(deadline: float) -> float:
+    return max(0.1, deadline - time.monotonic())
 
 
 def _lives(actor: Actor) -> bool:
