@@ -8,6 +8,7 @@ replaying the log into a fresh searcher. A line torn by a crash is skipped.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from array import array
 from collections.abc import Callable, Iterator, Mapping
@@ -39,7 +40,10 @@ FILE_NAME = "log.jsonl"
 
 
 class RunLog:
-    """Appends; what was written together is on its way to the disk when `write` returns."""
+    """Appends; what was written together is on its way to the disk when `write` returns.
+
+    Raises OSError, with what that means for the search, where it cannot be written.
+    """
 
     def __init__(self, folder: Path, clock: Callable[[], float], first_batch: int = 0) -> None:
         self._file = (folder / FILE_NAME).open("a", encoding="utf-8")
@@ -49,8 +53,14 @@ class RunLog:
     def write(self, *lines: Line) -> None:
         stamp = {"at": round(self._clock(), 4), "batch": self._batch}
         self._batch += 1
-        self._file.write("".join(_encode({**stamp, **line}) for line in lines))
-        self._file.flush()
+        try:
+            self._file.write("".join(_encode({**stamp, **line}) for line in lines))
+            self._file.flush()
+        except OSError as error:
+            with contextlib.suppress(OSError):  # it would try once more
+                self._file.close()
+            what = f"{error.strerror}: the search ends, for its log cannot be written; Tuner.restore goes on from there"
+            raise OSError(error.errno, what, self._file.name) from None
 
     def close(self) -> None:
         self._file.close()

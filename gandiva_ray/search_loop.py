@@ -28,7 +28,7 @@ from gandiva_ray.run_log import RunLog, line_of, with_joined_names
 from gandiva_ray.search_session import SearchSession
 
 _POLL = 0.25
-_GRACE = 1.5  # how long trials that were told to stop may take to reach a boundary
+_GRACE = 1.2  # how long trials that were told to stop may take to reach a boundary
 
 
 class SearchLoop:
@@ -54,12 +54,12 @@ class SearchLoop:
         self._noticed: set[str] = set()
         self._reports = 0
 
-    def run(self, resumed: bool = False) -> bool:
-        """Until every trial has ended, one way or another. Returns whether Ctrl-C ended it. Closes the session.
+    def run(self, resumed: bool = False) -> Interrupt:
+        """Until every trial has ended, one way or another. Returns what interrupted it, if so. Closes the session.
 
         A search is `resumed` whose MultiJob has been told what happened before, and of which nothing runs.
         """
-        with catch_interrupt() as interrupt:
+        with catch_interrupt(self._session.leave) as interrupt:
             try:
                 if resumed:
                     self._resume()
@@ -75,7 +75,7 @@ class SearchLoop:
                 self._session.close()
         # What closing ended, ended as it had been told to.
         self._handle(*map(self._obeyed, self._stops.values()))
-        return interrupt.pressed
+        return interrupt
 
     def _resume(self) -> None:
         effects = self._multi_job.resume()

@@ -61,3 +61,6 @@ class SearchSession(Protocol):
 
     def close(self) -> None:
         """End all that is left of this search and wait until it is gone. May be called again."""
+
+    def leave(self) -> None:
+        """This process ends at once: what of the cluster is its own ends with it, without ceremony."""

@@ -23,6 +23,7 @@ from gandiva_ray.config import (
 from gandiva_ray.core.model import Outcome
 from gandiva_ray.core.multi_job import Failures, Keep, MultiJob, TrialRecord
 from gandiva_ray.core.search import Algorithm, Problem
+from gandiva_ray.interrupt import ENDED_BY_SIGTERM, Interrupt
 from gandiva_ray.progress import Heading, Progress, open_progress
 from gandiva_ray.restore import load_settings, replay, save_settings
 from gandiva_ray.results import Result, ResultGrid
@@ -91,6 +92,10 @@ class Tuner:
     def fit(self) -> ResultGrid:
         """Run the search to its end and return what was found, also after Ctrl-C (`results.interrupted`).
 
+        A second Ctrl-C raises KeyboardInterrupt. After SIGTERM, which a cloud sends before it takes a machine away, the
+        search is stopped and saved as after Ctrl-C, and SystemExit(143) raised: `Tuner.restore` goes on with it. Where
+        the user has a handler for one of the two, that is left in place.
+
         Raises RuntimeError where no trial reports the metric. Nothing of the search is left running in any case.
         """
         clock = _stopwatch()
@@ -100,11 +105,13 @@ class Tuner:
         folder, log = self._open_log(multi_job, clock)
         progress = open_progress(self._run.verbose, self._heading(folder))
         with closing(log):
-            interrupted = self._search(multi_job, trainable, folder, log, progress, clock)
+            interrupt = self._search(multi_job, trainable, folder, log, progress, clock)
         if multi_job.error:
             raise RuntimeError(f"{multi_job.error}. What the trials reported is in {folder}")
-        results = self._results(multi_job, folder, interrupted)
+        results = self._results(multi_job, folder, interrupt.pressed)
         progress.finish(results, clock())
+        if interrupt.terminated:
+            raise SystemExit(ENDED_BY_SIGTERM)
         return results
 
     def _open_log(self, multi_job: MultiJob, clock: Callable[[], float]) -> tuple[Path, RunLog]:
@@ -138,15 +145,16 @@ class Tuner:
         log: RunLog,
         progress: Progress,
         clock: Callable[[], float],
-    ) -> bool:
+    ) -> Interrupt:
         progress.start()
         with closing(progress):
             session = self._open_session(folder, trainable)
             with closing(session):
                 loop = SearchLoop(multi_job, session, log, progress, clock, self._tune.time_budget)
-                interrupted = loop.run(resumed=self._restored is not None)
-                log.write({"what": "closed", "stop_reason": _stop_reason(multi_job), "interrupted": interrupted})
-        return interrupted
+                interrupt = loop.run(resumed=self._restored is not None)
+                ending = {"stop_reason": _stop_reason(multi_job), "interrupted": interrupt.pressed}
+                log.write({"what": "closed", **ending})
+        return interrupt
 
     def _open_session(self, folder: Path, trainable: bytes) -> SearchSession:
         from gandiva_ray.runtime.client import open_search  # loads ray

@@ -66,6 +66,7 @@ class FakeSearchSession:
         self.retried: list[Retry] = []
         self.timeouts: list[float] = []
         self.closed = 0
+        self.left = 0
         self._train = _iterable(cloudpickle.loads(trainable))
         self._path = path
         self._random = random.Random(seed)
@@ -111,6 +112,9 @@ class FakeSearchSession:
     def close(self) -> None:
         self.closed += 1
         self._trials.clear()
+
+    def leave(self) -> None:
+        self.left += 1
 
     def _step(self, trial: _Trial) -> Iterator[TrialEvent]:
         name = trial.create.trial

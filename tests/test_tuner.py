@@ -6,6 +6,7 @@ import itertools
 import math
 import os
 import signal
+import sys
 import threading
 import time
 from collections import Counter
@@ -308,7 +309,11 @@ def test_ctrl_c_returns_what_there_is(tmp_path: Path, fake_runtime: Install) -> 
     assert list(read_log(tmp_path / "run"))[-1]["interrupted"] is True
 
 
-def test_a_second_ctrl_c_leaves_at_once_and_the_session_is_closed(tmp_path: Path, fake_runtime: Install) -> None:
+def test_a_second_ctrl_c_leaves_at_once_and_the_session_is_closed(
+    tmp_path: Path, fake_runtime: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # it is given back
+
     def press_twice(poll: int) -> None:
         if poll in (3, 4):
             os.kill(os.getpid(), signal.SIGINT)
@@ -335,6 +340,44 @@ def test_a_handler_of_the_users_own_is_left_in_place(tmp_path: Path, fake_runtim
         assert signal.getsignal(signal.SIGINT) is interrupt
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_sigterm_saves_the_search_and_ends_the_script(tmp_path: Path, fake_runtime: Install) -> None:
+    def terminate(poll: int) -> None:
+        if poll == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    sessions = fake_runtime(before_poll=terminate)
+    with pytest.raises(SystemExit) as end:
+        search(tmp_path, endless, num_samples=6)
+    assert end.value.code == 143
+    assert sessions[0].closed
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    last = list(read_log(tmp_path / "run"))[-1]
+    assert (last["what"], last["interrupted"]) == ("closed", True)
+
+
+def test_an_uncaught_second_ctrl_c_ends_a_script_at_once_and_no_prompt(
+    tmp_path: Path, fake_runtime: Install, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def press_twice(poll: int) -> None:
+        if poll in (3, 4):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    codes: list[int] = []
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr(os, "_exit", codes.append)
+    sessions = fake_runtime(deaf=True, before_poll=press_twice)
+    with pytest.raises(KeyboardInterrupt) as raised:
+        search(tmp_path, endless)
+    sys.excepthook(ValueError, ValueError(), None)
+    assert codes == []
+    sys.excepthook(KeyboardInterrupt, raised.value, None)
+    assert (codes, sessions[0].left) == ([130], 1)
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    sys.excepthook(KeyboardInterrupt, raised.value, None)
+    assert codes == [130]
+    assert "KeyboardInterrupt" in capsys.readouterr().err
 
 
 def test_a_search_may_run_in_another_thread(tmp_path: Path, fake_runtime: Install) -> None:

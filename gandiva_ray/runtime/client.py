@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import secrets
+import signal
 import socket
 import sys
 import time
@@ -38,13 +39,14 @@ from gandiva_ray.runtime.messages import NodeView, Payload, Settings, Updates
 from gandiva_ray.runtime.scheduler_actor import SchedulerActor
 from gandiva_ray.runtime.trial_actor import TrialActor
 from gandiva_ray.search_session import DeviceView, SearchSpec
+from gandiva_ray.trial.processes import descendants, send_signal
 from gandiva_ray.trial.protocol import Environment
 
 LONG_POLL = 1.0
 # Step costs are for searchers that plan by them; they change slowly.
 COSTS_PERIOD = 5.0
-# A search that is cut while its zygote still imports shall not wait for that.
-CLOSE_LIMIT = 0.5
+# A search that is cut while its zygote still imports, or an agent does not answer, shall not wait for that.
+CLOSE_LIMIT = 0.6
 
 _settings = Settings(Gandiva())
 _joined_ray = False
@@ -132,6 +134,7 @@ class SearchSession:
         self._opened: dict[NodeId, tuple[_Own, ray.ObjectRef[Any]]] = {}
         self._devices: dict[NodeId, list[DeviceView]] = {}
         self._polls: dict[ray.ObjectRef[Any], NodeId | None] = {}
+        self._trial_actors: dict[ray.ObjectRef[Any], NodeId] = {}  # by what is ready when one dies
         self._attempts: dict[TrialId, int] = {}
         self._costs: dict[TrialId, float] = {}
         self._costs_told = time.monotonic()
@@ -192,6 +195,7 @@ class SearchSession:
         for ref in ready:
             node = self._polls.pop(ref)
             events += self._hear_scheduler(ref) if node is None else self._hear_agent(node, ref)
+        self._revive()
         return [*events, *self._capacity(events)]
 
     def devices(self) -> list[DeviceView]:
@@ -207,15 +211,25 @@ class SearchSession:
         if self._closed:
             return
         self._closed = True
-        with contextlib.suppress(ray.exceptions.RayError):
-            ray.get(self._scheduler.close.remote(self._multi_job))
+        deadline = time.monotonic() + CLOSE_LIMIT
+        closing = self._scheduler.close.remote(self._multi_job)
         for own, opened in self._opened.values():
             own.searches.discard(self._multi_job)
             try:
-                ray.get(opened, timeout=CLOSE_LIMIT)  # or Ray might close it before it opens it
-                ray.get(own.actor.close.remote(self._multi_job), timeout=CLOSE_LIMIT)
+                ray.get(opened, timeout=_until(deadline))  # or Ray might close it before it opens it
+                ray.get(own.actor.close.remote(self._multi_job), timeout=_until(deadline))
             except ray.exceptions.RayError:  # it is gone, or busy with importing; the next search makes a new one
                 own.kill_if_idle()
+        with contextlib.suppress(ray.exceptions.RayError):
+            ray.get(closing, timeout=_until(deadline))
+
+    def leave(self) -> None:
+        """This process ends at once; a Ray that `init` started would take seconds to say goodbye."""
+        node: Any = ray._private.worker._global_node
+        if _joined_ray and node is not None:
+            own = [part.process.pid for kind in node.all_processes.values() for part in kind]
+            below = [pid for part in own for pid in descendants(part)]  # they would miss it only after a while
+            send_signal([*own, *below], signal.SIGKILL)
 
     # --- polls
 
@@ -254,7 +268,18 @@ class SearchSession:
         own.searches.add(self._multi_job)
         opened = own.actor.open.remote(self._multi_job, view.address, self._trainable, self._start_method)
         self._opened[view.node] = own, opened
+        self._trial_actors[own.actor.live.remote(self._multi_job)] = view.node
         _ask(self._scheduler.attach.remote(self._multi_job, view.node, own.actor))
+
+    def _revive(self) -> None:
+        """Open the search in a new trial actor where one died."""
+        if not self._trial_actors:
+            return
+        dead, _ = ray.wait(list(self._trial_actors), num_returns=len(self._trial_actors), timeout=0)
+        for ref in dead:
+            view = self._nodes.get(self._trial_actors.pop(ref))
+            if view is not None and not _lives(self._opened[view.node][0].actor):
+                self._attach(view)
 
     # --- updates
 
@@ -329,6 +354,10 @@ def _trial_actor(view: NodeView) -> _Own:
     )
     _own[view.node] = own = _Own(actor, view.address, environment)
     return own
+
+
+def _until(deadline: float) -> float:
+    return max(0.1, deadline - time.monotonic())
 
 
 def _lives(actor: Actor) -> bool:

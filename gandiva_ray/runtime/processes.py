@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterable
 from pathlib import Path
 
-from gandiva_ray.trial.processes import descendants
+from gandiva_ray.trial.processes import descendants, freeze_descendants, send_signal
 
 
 def pin(pid: int, cores: Iterable[int]) -> None:
@@ -29,6 +29,12 @@ def private_bytes(pid: int) -> int:
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return 0
     return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
+
+
+def freeze(pid: int) -> list[int]:
+    """Stop a process, and all below it, wherever it is; returns what was stopped, for `thaw`."""
+    send_signal([pid], signal.SIGSTOP)  # first: it would go on making children
+    return [pid, *freeze_descendants(pid)]
 
 
 def end_softly(pid: int) -> None:

@@ -10,8 +10,12 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from gandiva_ray.core.model import MultiJobId
+from gandiva_ray.trial.processes import KILLED
 from gandiva_ray.trial.protocol import Environment, TemplateArguments, tell_broken
 from gandiva_ray.trial.zygote import Zygote
+
+# A zygote that is killed more often than this since the last search was opened is killed for what it needs.
+MOST_KILLS = 3
 
 
 class TrialActor:
@@ -27,7 +31,8 @@ class TrialActor:
         self._closed: defaultdict[MultiJobId, asyncio.Event] = defaultdict(asyncio.Event)
         self._zygote: Zygote | None = None
         self._end = ""  # how the zygote ended
-        self._sending = asyncio.Lock()
+        self._kills_left = MOST_KILLS
+        self._sending = threading.Lock()
         started = threading.Event()
         # The death signal follows the thread that forks, so this thread must live as long as the process.
         threading.Thread(target=self._hold, args=(started,), daemon=True).start()
@@ -40,8 +45,13 @@ class TrialActor:
     async def open(self, multi_job: MultiJobId, address: str, trainable: bytes, start_method: str | None) -> None:
         """Start a template for a search; `address` is the agent's socket."""
         arguments = TemplateArguments(address, multi_job, trainable, self._environment, start_method)
-        self._open[multi_job] = arguments
-        await self._send(lambda zygote: zygote.open(arguments))
+
+        def order(zygote: Zygote) -> None:
+            self._open[multi_job] = arguments
+            zygote.open(arguments)
+
+        self._kills_left = MOST_KILLS
+        await self._send(order)
         if self._end:
             self._tell_end(arguments)
 
@@ -52,26 +62,41 @@ class TrialActor:
     async def close(self, multi_job: MultiJobId) -> None:
         """Let the search's template end."""
         self._closed[multi_job].set()
-        del self._open[multi_job]
-        await self._send(lambda zygote: zygote.close(multi_job))
+
+        def order(zygote: Zygote) -> None:
+            self._open.pop(multi_job, None)
+            zygote.close(multi_job)
+
+        await self._send(order)
 
     async def _send(self, order: Callable[[Zygote], None]) -> None:
         """In a thread, for a zygote does not listen while it imports."""
-        async with self._sending:
-            with contextlib.suppress(OSError):  # _hold sees its end, and says so
+
+        def send() -> None:
+            with self._sending, contextlib.suppress(OSError):  # _hold sees its end, and sees to it
                 if self._zygote is not None:
-                    await asyncio.to_thread(order, self._zygote)
+                    order(self._zygote)
+
+        await asyncio.to_thread(send)
 
     def _hold(self, started: threading.Event) -> None:
-        try:
-            self._zygote = Zygote(self._environment)
-        except OSError as error:
-            self._end = f"did not start: {error}"
-            return
-        finally:
-            started.set()
-        code = self._zygote.process.wait()
-        self._end = f"ended with code {code}; what it printed is in Ray's log of the TrialActor"
+        """Have a zygote, and another one when it is killed: the searches shall go on."""
+        while not self._end:
+            try:
+                with self._sending:
+                    self._zygote = zygote = Zygote(self._environment)
+            except OSError as error:
+                self._end = f"did not start: {error}"
+                break
+            finally:
+                started.set()
+            with self._sending, contextlib.suppress(OSError):
+                for arguments in self._open.values():
+                    zygote.open(arguments)
+            code = zygote.process.wait()
+            self._kills_left -= 1
+            if -code not in KILLED or self._kills_left < 0:
+                self._end = f"ended with code {code}; what it printed is in Ray's log of the TrialActor"
         for arguments in list(self._open.values()):
             self._tell_end(arguments)
 

@@ -53,7 +53,7 @@ class TrialHost:
         self._trials: dict[JobId, Trial] = {}
         self._templates: dict[MultiJobId, Template] = {}
         self._outboxes: dict[MultiJobId, Outbox] = {}
-        self._turns = Turns(quantum, self._trials.__getitem__)
+        self._turns = Turns(quantum, self._trials.__getitem__, self._note_force)
         self._listener = Listener(self._greet)
         self._loop = asyncio.get_running_loop()
 
@@ -89,7 +89,7 @@ class TrialHost:
         trial = Trial(order.job, payload, order.assignment, order.until, share=order.share, step=payload.step)
         self._trials[order.job] = trial
         self._turns.place(trial, ready=False)
-        template = self._template(payload.multi_job)
+        template = trial.template = self._template(payload.multi_job)
         if template.broken:
             self._refuse(trial, template.broken)
         elif template.ready:
@@ -136,19 +136,28 @@ class TrialHost:
             return
         trial.stop = order
         if trial.where is Where.UNBORN:
-            self._template(trial.payload.multi_job).waiting.remove(trial)
+            assert trial.template is not None
+            trial.template.waiting.remove(trial)
             self._end(trial, Outcome.NEVER_STARTED, order.why)
             del self._trials[trial.job]
         elif trial.where is Where.WAITING:
             self._tell_stop(trial)
+        elif trial.where is Where.FROZEN:
+            self._leave_home(trial)
+            self._unwind(trial)
         elif trial.where is Where.TURN:
-            trial.request(STOP)
-            self._escalate(trial)
+            self._unwind(trial)
 
     def _tell_stop(self, trial: Trial) -> None:
         """It waits, so it will unwind without a turn."""
         self._leave_home(trial)
         trial.say({"op": "stop"})
+        self._escalate(trial)
+
+    def _unwind(self, trial: Trial) -> None:
+        """It is between two boundaries, and may have been stopped there by force."""
+        trial.request(STOP)
+        trial.thaw()
         self._escalate(trial)
 
     def _escalate(self, trial: Trial) -> None:
@@ -170,6 +179,10 @@ class TrialHost:
     def _greet(self, hello: Message, pid: int, writer: asyncio.StreamWriter) -> Talk:
         if hello["role"] == "template":
             template = self._template(hello["multi_job"])
+            if template.writer is not None:  # the end of the one before it is still to be heard
+                template.writer.close()
+                self._lose_template(template)
+                template = self._template(hello["multi_job"])
             template.writer = writer
             return Talk(lambda m: self._hear_template(template, m), lambda: self._lose_template(template))
         trial = self._trials.get(hello["job"])
@@ -204,8 +217,9 @@ class TrialHost:
 
     def _lose_template(self, template: Template) -> None:
         """Its trials die with it; what they still had to say comes over their own connections."""
-        template.ready, template.writer = False, None
-        template.broken = template.broken or _TEMPLATE_ENDED
+        template.ready, template.lost, template.writer = False, True, None
+        if not template.broken and self._templates.get(template.multi_job) is template:
+            del self._templates[template.multi_job]
         for trial in self._of(template.multi_job):
             self._bury(trial)
 
@@ -258,11 +272,19 @@ class TrialHost:
 
     def _give_up(self, trial: Trial, *, ready: bool) -> None:
         """It waits now, and its devices are free."""
-        trial.where = Where.WAITING
+        frozen, trial.where = trial.where is Where.FROZEN, Where.WAITING
         if trial.stop is not None:
             self._tell_stop(trial)
-            return
-        self._turns.ended(trial, ready=ready)
+        elif frozen:  # somebody else let it go on, or its last word was late
+            trial.thaw(waits=True)
+        else:
+            self._turns.ended(trial, ready=ready)
+
+    def _note_force(self, trial: Trial, waited: float) -> None:
+        if not trial.noted:
+            trial.noted = True
+            news = f"Trial {trial.payload.trial} has not reached a boundary for {waited:.0f} s"
+            self._tell_driver(trial.payload.multi_job, Noticed(f"{news}: its turns are taken by force until it does"))
 
     # --- ends
 
@@ -275,7 +297,7 @@ class TrialHost:
         """Once a process has ended and all it said was heard: say how, if it did not say so itself, and forget it."""
         if self._trials.get(trial.job) is not trial or not trial.heard_out:
             return
-        abandoned = self._template(trial.payload.multi_job).writer is None
+        abandoned = trial.template is not None and trial.template.lost
         if trial.exit_code is None and not abandoned:
             return
         if trial.where is not Where.OVER:
@@ -297,6 +319,7 @@ class TrialHost:
 
     def _close(self, trial: Trial, outcome: Outcome, reason: str, error: str) -> None:
         trial.where = Where.OVER
+        trial.thaw()
         self._leave_home(trial)
         of = trial.payload
         self._tell_driver(of.multi_job, TrialEnded(of.trial, outcome, reason, error, of.attempt))
@@ -332,8 +355,10 @@ class TrialHost:
     def _measure(self) -> None:
         """The memory of a few trials that wait between two turns, those first that were measured longest ago."""
         now = self._loop.time()
-        waiting = (t for t in self._trials.values() if t.where is Where.WAITING and self._device_seconds(t) > 0)
-        due = (trial for trial in waiting if now - trial.measured_at > MEMORY_PERIOD)
+        still = (
+            t for t in self._trials.values() if t.where in (Where.WAITING, Where.FROZEN) and self._device_seconds(t) > 0
+        )
+        due = (trial for trial in still if now - trial.measured_at > MEMORY_PERIOD)
         for trial in heapq.nsmallest(MEASURED_AT_ONCE, due, key=lambda trial: trial.measured_at):
             trial.measured_at = now
             trial.private_bytes = self._private_bytes(trial)

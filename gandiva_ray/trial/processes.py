@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import NoReturn
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+KILLED = (signal.SIGKILL, signal.SIGTERM)  # by somebody else, and not for what the process did
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -59,10 +60,10 @@ def send_signal(pids: Iterable[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def freeze_descendants() -> list[int]:
-    """Stop everything below this process; returns what was stopped, for `thaw`."""
+def freeze_descendants(pid: int) -> list[int]:
+    """Stop everything below a process; returns what was stopped, for `thaw`."""
     frozen: list[int] = []
-    while new := [pid for pid in descendants(os.getpid()) if pid not in frozen]:
+    while new := [below for below in descendants(pid) if below not in frozen]:
         send_signal(new, signal.SIGSTOP)
         frozen += new
     return frozen

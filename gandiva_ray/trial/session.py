@@ -116,7 +116,7 @@ class Session:
 
     def _wait(self, message: Message) -> None:
         """Give the device up, with all processes below; say so; go on when told to."""
-        frozen = processes.freeze_descendants()
+        frozen = processes.freeze_descendants(os.getpid())
         try:
             self.say(message)
             reply = self._receive()

@@ -27,6 +27,8 @@ from gandiva_ray.trial.warm import fork_hazard
 
 # What a trial leaves behind is asked to end, so that multiprocessing's helpers can clean up, and after this killed.
 _GRACE = 1.0
+# How a template ends whose agent is gone, or has forgotten it. What it unpickles may end the process with 0.
+SERVED = 64
 
 
 def live(arguments: TemplateArguments, zygote: int, error: str, hazard: str) -> NoReturn:
@@ -51,7 +53,7 @@ def live(arguments: TemplateArguments, zygote: int, error: str, hazard: str) -> 
             channel.send({"op": "broken", "error": error})
         else:
             _serve(arguments, None if hazard else trainable, channel, hazard)
-        code = 0
+        code = SERVED
     except BaseException:
         traceback.print_exc()
     finally:

@@ -136,14 +136,20 @@ class _Forker:
         self._templates[pid] = arguments
 
     def _reap(self) -> None:
-        """Forget templates that ended; one that did so without a word would be waited for without end."""
+        """Forget templates that ended. One that was killed is forked again, for its search shall go on; one that ended
+        by its own doing would do so again, and would be waited for without end.
+        """
         with contextlib.suppress(ChildProcessError):
             while (found := os.waitpid(-1, os.WNOHANG)) != (0, 0):
                 pid, status = found
                 arguments = self._templates.pop(pid, None)
                 asked = self._kill_at.pop(pid, None) is not None
                 code = os.waitstatus_to_exitcode(status)
-                if arguments is not None and code != 0 and not asked:
+                if arguments is None or code == template.SERVED or asked:
+                    continue
+                if -code in processes.KILLED and self._orders is not None:
+                    self._open(arguments, self._orders)
+                else:
                     where = "what it printed is in Ray's log of the TrialActor"
                     tell_broken(arguments, f"the template process ended with code {code}; {where}")
 

@@ -14,6 +14,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 import gandiva_ray as tune
+from gandiva_ray.run_log import read_log
 from tests.runtime.cluster_state import eventually, our_actors, our_groups, scheduler_status
 
 DRIVER = """
@@ -44,8 +45,23 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     cluster.shutdown()
 
 
-def start_driver(storage: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", DRIVER, str(storage)], env=environment)
+HANGING_DRIVER = """
+import sys
+import gandiva_ray as tune
+from tests.runtime import trainables
+
+tune.Tuner(
+    trainables.hang,
+    param_space={"how": "loop"},
+    tune_config=tune.TuneConfig(metric="value", mode="max", num_samples=2),
+    run_config=tune.RunConfig(name="run", storage_path=sys.argv[1], verbose=0),
+).fit()
+print("fit() returned")
+"""
+
+
+def start_driver(storage: Path, environment: dict[str, str], code: str = DRIVER) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", code, str(storage)], env=environment, stdout=subprocess.PIPE)
 
 
 def trials_of(storage: Path) -> list[psutil.Process]:
@@ -111,3 +127,25 @@ def test_after_kill_9_of_a_driver_with_a_ray_of_its_own_its_trials_die_too(tmp_p
     driver.wait()
     eventually(lambda: gone([*trials, *templates]), 3, "trials and template are gone")
     eventually(lambda: gone(ours), 60, "the actors are gone")
+
+
+@pytest.mark.parametrize(("signals", "code"), [((signal.SIGINT, signal.SIGINT), 130), ((signal.SIGTERM,), 143)])
+def test_a_driver_that_is_told_to_leave_does_so_soon_and_leaves_nothing(
+    tmp_path: Path, signals: tuple[signal.Signals, ...], code: int
+) -> None:
+    """Its trials are in endless loops."""
+    tune.shutdown()
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    driver = start_driver(tmp_path, environment, HANGING_DRIVER)
+    log = tmp_path / "run" / "log.jsonl"
+    eventually(lambda: log.exists() and '"report"' in log.read_text(), 60, "a trial reports")
+    below = psutil.Process(driver.pid).children(recursive=True)
+    assert below
+    for number in signals:
+        driver.send_signal(number)
+        time.sleep(0.3)
+    out, _ = driver.communicate(timeout=20)
+    assert (driver.returncode, out) == (code, b"")
+    eventually(lambda: gone(below), 30, "all of its processes are gone")
+    last = list(read_log(tmp_path / "run"))[-1]
+    assert (last["what"] == "closed") == (signals == (signal.SIGTERM,))

@@ -20,13 +20,14 @@ from gandiva_ray.core.decisions import Assign, Launch, Stop
 from gandiva_ray.core.events import Event, JobEnded, JobFailed, JobParked, JobProgressed, JobStarted
 from gandiva_ray.core.model import Assignment, Device, Outcome
 from gandiva_ray.core.search import Noticed, TrialEnded, TrialEvent, TrialReported, TrialStarted
-from gandiva_ray.runtime import listener, trial_host
+from gandiva_ray.runtime import listener, processes, trial_host, turns
 from gandiva_ray.runtime.devices import Hardware
 from gandiva_ray.runtime.messages import Payload
 from gandiva_ray.runtime.trial_host import TrialHost
 from gandiva_ray.trial.protocol import Environment, TemplateArguments
 from gandiva_ray.trial.zygote import Zygote
 from tests.runtime import trainables
+from tests.tiny_disk import tiny_disk
 
 CORES = sorted(os.sched_getaffinity(0))[:2]
 ONE, TWO = Device("here", 0), Device("here", 1)
@@ -73,6 +74,10 @@ class Bench:
     def ends(self, trial: str) -> list[TrialEnded]:
         return [e for e in self.told if isinstance(e, TrialEnded) and e.trial == trial]
 
+    @property
+    def notices(self) -> list[str]:
+        return [e.text for e in self.told if isinstance(e, Noticed)]
+
     def started(self, trial: str) -> bool:
         return any(isinstance(e, TrialStarted) and e.trial == trial for e in self.told)
 
@@ -103,12 +108,12 @@ async def bench(folder: Path, trainable: Any = trainables.count, quantum: float 
     environment = Environment(tuple(sys.path), os.getcwd())
     zygote = Zygote(environment)
     zygote.open(TemplateArguments(address, "search", pickled, environment))
-    zygote.hang_up()
     try:
         yield Bench(host, folder, facts, zygote)
     finally:
         children = psutil.Process(zygote.process.pid).children(recursive=True) if zygote.process.poll() is None else []
         host.stop()
+        zygote.hang_up()
         await asyncio.to_thread(zygote.process.wait, 10)
         _, alive = await asyncio.to_thread(psutil.wait_procs, children, 10)
         assert not alive
@@ -222,12 +227,105 @@ def test_a_trial_that_never_comes_to_a_boundary_is_stopped_by_force(tmp_path: Pa
             b.stop("deaf")
             await b.until(lambda: bool(b.ends("deaf")), "it ended")
             assert b.ends("deaf") == [TrialEnded("deaf", Outcome.STOPPED, "enough")]
-            assert not psutil.pid_exists(b.pid("deaf"))
+            await b.until(lambda: not psutil.pid_exists(b.pid("deaf")), "its process is gone")
 
     run(scenario())
 
 
-def test_when_the_template_is_killed_its_trials_are_lost(tmp_path: Path) -> None:
+@pytest.fixture
+def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "PATIENCE", 0.5)
+    monkeypatch.setattr(turns, "QUANTA", 1.0)
+
+
+def cpu_seconds(pid: int) -> float:
+    process = psutil.Process(pid)
+    times = [p.cpu_times() for p in (process, *process.children(recursive=True))]
+    return sum(t.user + t.system for t in times)
+
+
+@pytest.mark.usefixtures("little_patience")
+@pytest.mark.parametrize("how", ["loop", "pause", "child"])
+def test_turns_of_a_trial_that_hangs_are_taken_by_force_and_that_is_said_once(tmp_path: Path, how: str) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path, trainables.hang, quantum=0.2) as b:
+            b.launch("deaf", how=how)
+            b.launch("other", how="loop")
+            await b.until(lambda: len(b.notices) == 2, "both were taken by force")
+            await asyncio.sleep(2)  # and have had the same
+            b.host.progress()
+            before = [(b.seconds(job), cpu_seconds(b.pid(job))) for job in ("deaf", "other")]
+            await asyncio.sleep(4)
+            b.host.progress()
+            after = [(b.seconds(job), cpu_seconds(b.pid(job))) for job in ("deaf", "other")]
+            turns_of, cpu_of = zip(*[(t - s, d - c) for (s, c), (t, d) in zip(before, after, strict=True)], strict=True)
+            assert all(1.5 < seconds < 2.5 for seconds in turns_of), turns_of
+            # Each has the core in its own turns alone, whatever it does there.
+            assert all(cpu < seconds + 0.3 for cpu, seconds in zip(cpu_of, turns_of, strict=True)), (cpu_of, turns_of)
+            assert len(b.notices) == 2
+            assert b.notices[0].startswith("Trial ")
+            assert b.notices[0].endswith(" s: its turns are taken by force until it does")
+
+    run(scenario())
+
+
+@pytest.mark.usefixtures("little_patience")
+def test_a_trial_whose_turns_are_taken_by_force_is_stopped_wherever_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial_host, "STOP_GRACE", 0.3)
+
+    async def scenario() -> None:
+        async with bench(tmp_path, trainables.hang, quantum=1.0) as b:
+            b.launch("a", "b", how="loop")
+            await b.until(lambda: len(b.notices) == 2, "both are taken by force")
+            (running,) = b.host.view()[0].running
+            for job in sorted("ab", key=running.__eq__):  # the one that is frozen first
+                b.stop(job)
+                await b.until(lambda job=job: bool(b.ends(job)), "it ended")  # type: ignore[misc]
+                assert b.ends(job) == [TrialEnded(job, Outcome.STOPPED, "enough")]
+            await b.until(lambda: not any(map(psutil.pid_exists, map(b.pid, "ab"))), "their processes are gone")
+
+    run(scenario())
+
+
+@pytest.mark.usefixtures("little_patience")
+def test_a_trial_with_long_mini_batches_is_soon_left_alone(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path, trainables.sleep_and_count) as b:
+            b.launch("slow", seconds=1.5)
+            b.launch("other", seconds=0.01)
+            await b.until(lambda: b.steps("slow") == 2, "it comes to boundaries")
+            slow = b.host._trials["slow"]
+            forced_at = slow.forced_at
+            assert forced_at is not None
+            await b.until(lambda: b.steps("slow") == 5, "it goes on")
+            assert slow.forced_at == forced_at
+            assert len(b.notices) == 1
+
+    run(scenario())
+
+
+@pytest.mark.usefixtures("little_patience")
+def test_a_trial_that_somebody_lets_go_on_after_its_turn_was_taken_parks_and_is_promoted(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path, trainables.hang, quantum=1.0) as b:
+            until = tmp_path / "until"
+            b.launch("a", how="loop", until=2, file=str(until))
+            b.launch("b", how="loop")
+            await b.until(lambda: len(b.notices) == 2 and b.host.view()[0].running == ("b",), "a is frozen")
+            until.touch()
+            os.kill(b.pid("a"), signal.SIGCONT)
+            await b.until(lambda: any(isinstance(f, JobParked) for f in b.facts), "it parks")
+            assert b.steps("a") == 2
+            b.assign("a", until=4)
+            await b.until(lambda: sum(isinstance(f, JobParked) for f in b.facts) == 2, "it parks again")
+            assert b.steps("a") == 4
+
+    run(scenario())
+
+
+def test_when_the_template_is_killed_its_trials_are_lost_and_later_ones_have_another(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with bench(tmp_path) as b:
             b.launch("a", "b")
@@ -238,7 +336,7 @@ def test_when_the_template_is_killed_its_trials_are_lost(tmp_path: Path) -> None
             lost = [f for f in b.facts if isinstance(f, JobFailed)]
             assert sorted(f.job for f in lost) == ["a", "b"]
             b.launch("late")
-            await b.until(lambda: bool(b.ends("late")), "a later one is refused")
+            await b.until(lambda: b.steps("late") > 0, "a later one runs")
 
     run(scenario())
 
@@ -314,6 +412,50 @@ def test_the_largest_trial_goes_when_memory_runs_out(tmp_path: Path) -> None:
             assert end.reason.startswith("out of memory: 95% of the node's was used, 3")
             assert not b.ends("small")
             assert not b.ends("other")
+
+    run(scenario())
+
+
+def test_a_trial_that_takes_ever_more_memory_fails_before_the_node_has_none(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path, trainables.grow) as b:
+            b.launch("greedy", megabytes=5)
+            b.launch("other", megabytes=0)
+            await b.until(lambda: bool(b.steps("greedy") and b.steps("other")), "both run")
+            node_bytes, used = 300 * 2**20, 0.0
+
+            def relieve() -> bool:
+                nonlocal used
+                if not b.ends("greedy"):
+                    used = sum(map(processes.private_bytes, map(b.pid, ("greedy", "other")))) / node_bytes
+                    b.host.relieve(used)
+                return bool(b.ends("greedy"))
+
+            await b.until(relieve, "it has to go")
+            assert 0.9 <= used < 1.0
+            (end,) = b.ends("greedy")
+            assert (end.outcome, end.reason[:15]) == (Outcome.FAILED, "out of memory: ")
+            before = b.steps("other")
+            await b.until(lambda: b.steps("other") > before + 20, "the other goes on")
+            steps = [e.step for e in b.told if isinstance(e, TrialReported) and e.trial == "other"]
+            assert steps == list(range(1, steps[-1] + 1))
+
+    run(scenario())
+
+
+def test_a_trial_whose_prints_fill_the_disk_fails_alone_and_says_why(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        with tiny_disk(tmp_path / "disk") as disk:
+            async with bench(disk, trainables.print_a_lot) as b:
+                b.launch("other", lines=0)
+                b.launch("loud", lines=10_000)
+                b.launch("saving", lines=0, checkpoint_bytes=10**6)
+                await b.until(lambda: bool(b.ends("loud") and b.ends("saving")), "they fail")
+                for job in ("loud", "saving"):
+                    assert b.ends(job)[0].outcome is Outcome.FAILED
+                    assert "No space left on device" in b.ends(job)[0].reason
+                before = b.steps("other")
+                await b.until(lambda: b.steps("other") > before + 20, "the other goes on")
 
     run(scenario())
 

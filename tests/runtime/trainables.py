@@ -1,6 +1,11 @@
 """Training functions for the runtime's tests, imported by name in the trials, as a user's own module would be."""
 
+import ctypes
 import os
+import shutil
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -50,12 +55,53 @@ def never_at_a_boundary(config: Config) -> None:
     time.sleep(1000)
 
 
+def hang(config: Config) -> None:
+    """Report, then never come to a boundary, in the way that `how` names, until the file `file` is there."""
+    tune.report({"value": 1.0})
+    if config["how"] == "pause":
+        ctypes.CDLL(None).pause()
+    if config["how"] == "stopped":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if config["how"] == "child":
+        subprocess.run([sys.executable, "-c", "import os; os.setpgid(0, 0)\nwhile True: pass"], check=True)
+    while not os.path.exists(config.get("file", "")):
+        pass
+    for step in range(2, 10**9):
+        tune.report({"value": float(step)})
+
+
+def sleep_and_count(config: Config) -> None:
+    for step in range(1, 10**9):
+        time.sleep(config["seconds"])
+        tune.report({"value": float(step)})
+
+
+def print_a_lot(config: Config) -> None:
+    """Report; after the first time print so many `lines`, and save so many `checkpoint_bytes`."""
+    for step in range(1, 10**9):
+        time.sleep(0.005)
+        size = config.get("checkpoint_bytes", 0)
+        saved = tune.Checkpoint.from_dict({"bytes": bytes(size)}) if size and step == 2 else None
+        tune.report({"value": float(step)}, checkpoint=saved)
+        for _ in range(config["lines"]):
+            print("all the news " * 10)
+
+
 def hold(config: Config) -> None:
     """Keep some memory, and report."""
     ballast = os.urandom(2**20) * config["megabytes"]
     while ballast:
         time.sleep(0.01)
         tune.report({"value": 1.0})
+
+
+def grow(config: Config) -> None:
+    """Take `megabytes` more with every report."""
+    ballast = []
+    for step in range(1, 10**9):
+        ballast.append(os.urandom(2**20) * config["megabytes"])
+        time.sleep(0.02)
+        tune.report({"value": float(step)})
 
 
 class StartsAThread:
@@ -101,3 +147,60 @@ def tell_neighbours(config: Config) -> None:
         most = max(most, len(os.listdir(folder)))
         os.unlink(own)
         tune.report({"value": float(most), "threads": os.environ["OMP_NUM_THREADS"]})
+
+
+def end_somehow(config: Config) -> None:
+    """Report 5 steps, then do what `how` names; 35 more where that did not end it."""
+    print("at work", flush=True)
+    for step in range(1, 6):
+        tune.report({"value": float(step)})
+    match config["how"]:
+        case "exit 0":
+            os._exit(0)
+        case "SystemExit":
+            for step in range(6, 41):
+                tune.report({"value": float(step)})
+            raise SystemExit(0)
+        case "SystemExit 3":
+            raise SystemExit(3)
+        case "a thread":
+            thread = threading.Thread(target=lambda: 1 / 0)
+            thread.start()
+            thread.join()
+        case "closed files":
+            os.closerange(0, 1024)
+        case "no folder":
+            shutil.rmtree(os.getcwd())
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "segfault":
+            ctypes.string_at(0)
+    for step in range(6, 41):
+        tune.report({"value": float(step)})
+
+
+def go_on_for_ever(config: Config) -> None:
+    """In a way that does not end at a boundary, except by `catch`, which does not let itself be stopped there."""
+    if config["how"] != "catch":
+        hang(config)
+    while True:
+        try:
+            tune.report({"value": 1.0})
+        except BaseException:
+            time.sleep(0.1)
+
+
+class LoadsForEver:
+    """A training function that takes more than anybody waits for to unpickle."""
+
+    def __call__(self, config: Config) -> None:
+        count(config)
+
+    def __setstate__(self, state: object) -> None:
+        time.sleep(1000)
+
+    def __getstate__(self) -> object:
+        return {"has": "state"}
+
+
+LOADS_FOR_EVER = LoadsForEver()

@@ -135,7 +135,7 @@ def test_when_the_parent_of_the_zygote_is_killed_it_dies(tmp_path: Path) -> None
         time.sleep(0.01)
 
 
-def test_a_killed_template_takes_its_trials_with_it_and_its_zygote_says_so(tmp_path: Path) -> None:
+def test_a_killed_template_takes_its_trials_with_it_and_a_zygote_without_orders_says_so(tmp_path: Path) -> None:
     template = FakeTemplate(trainables.dispatch, tmp_path, sys_path=(ROOT,))
     trial = template.launch({"do": "forever"})
     trial.resume()
