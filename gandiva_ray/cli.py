@@ -1,9 +1,10 @@
-"""The command `gandiva`: what a run has found so far, what its trials printed, what the cluster is doing."""
+"""The command `gandiva`: what a run has found so far, what its trials printed, what the cluster is doing; stops it."""
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -41,10 +42,14 @@ def _parser() -> argparse.ArgumentParser:
     logs.add_argument("trial", help="the trial's id, as in 00003")
     logs.set_defaults(run=_logs)
     status = commands.add_parser("status", help="devices and searches of a Ray cluster")
-    status.add_argument(
-        "--address", default="auto", help='of the Ray cluster (default: the one of this machine, "auto")'
-    )
     status.set_defaults(run=_status)
+    stop = commands.add_parser("stop", help="end a search: its fit() returns what there is; without a name, list them")
+    which = stop.add_mutually_exclusive_group()
+    which.add_argument("name", nargs="?", help="of the search, or of its run")
+    which.add_argument("--all", action="store_true", help="every search of the cluster")
+    stop.set_defaults(run=_stop)
+    for command in (status, stop):
+        command.add_argument("--address", help="of the Ray cluster (default: RAY_ADDRESS, or the one of this machine)")
     return parser
 
 
@@ -112,15 +117,44 @@ def _run_folder(path: Path) -> Path:
 def _status(options: argparse.Namespace) -> None:
     from gandiva_ray.runtime.client import cluster_status
 
-    status = cluster_status(options.address)
+    status = cluster_status(_address(options))
     if status is None:
         print("no search has run on this Ray cluster of late")
         return
     nodes: Any = status["nodes"]
     print(f"policy {status['settings'].policy}, journal {status['journal']}")
     print(f"{sum(node.num_devices for node in nodes)} devices on {len(nodes)} nodes")
-    searches: Any = status["multi_jobs"]
-    for name, unfinished in searches.items():
-        print(f"search {name}: {unfinished} trials wait or run")
-    if not searches:
+    _list(status)
+
+
+def _stop(options: argparse.Namespace) -> None:
+    from gandiva_ray.runtime.client import cluster_status, stop_search
+
+    status = cluster_status(_address(options)) or {"multi_jobs": {}, "drivers": {}}
+    if not options.all and options.name is None:
+        _list(status)
+        return
+    for name in status["multi_jobs"] if options.all else [_search_called(options.name, list(status["multi_jobs"]))]:
+        stop_search(name, "stopped by gandiva stop", _address(options))
+        print(f"search {name} has stopped")
+
+
+def _search_called(name: str, searches: Sequence[str]) -> str:
+    """A search is called after its run, with a few characters more."""
+    found = [search for search in searches if name in (search, search.rpartition("-")[0])]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ValueError(f"there are several searches called {name!r}: {', '.join(found)}")
+    raise ValueError(f"no search {name!r} is running; there are {', '.join(searches) or 'none'}")
+
+
+def _list(status: Mapping[str, Any]) -> None:
+    for name, unfinished in status["multi_jobs"].items():
+        print(f"search {name}, driver {status['drivers'][name]}: {unfinished} trials wait or run")
+    if not status["multi_jobs"]:
         print("no search is running")
+
+
+def _address(options: argparse.Namespace) -> str:
+    return options.address or os.environ.get("RAY_ADDRESS") or "auto"

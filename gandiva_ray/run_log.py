@@ -26,6 +26,7 @@ from gandiva_ray.core.search import (
     Promote,
     Reweigh,
     SearchStarved,
+    SearchStopped,
     StopTrial,
     TrialEnded,
     TrialEvent,
@@ -116,6 +117,8 @@ def line_of(fact: TrialEvent | TimeUp | Effect) -> Line:
             return {"what": "starved", "reason": reason}
         case CapacityChanged(devices, step_costs):
             return {"what": "capacity", "devices": devices, "step_costs": dict(step_costs)}
+        case SearchStopped(reason):
+            return {"what": "stopped", "reason": reason}
         case TimeUp(reason):
             return {"what": "time up", "reason": reason}
 

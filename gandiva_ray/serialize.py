@@ -24,7 +24,7 @@ def dump_trainable(trainable: Callable[..., Any], name: str) -> bytes:
     try:
         return bytes(cloudpickle.dumps(trainable))
     except Exception as error:
-        raise TypeError(_explain(trainable, name, error)) from error
+        raise TypeError(_explain(trainable, name, error)) from None
 
 
 @dataclass(frozen=True, slots=True)

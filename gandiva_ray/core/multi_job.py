@@ -23,6 +23,7 @@ from gandiva_ray.core.search import (
     Promote,
     Reweigh,
     SearchStarved,
+    SearchStopped,
     StopTrial,
     TrialEnded,
     TrialEvent,
@@ -257,7 +258,7 @@ class MultiJob:
                     "use fewer trials at once, smaller ones, or a searcher without rungs that all must reach"
                 )
                 return []
-            case TimeUp(reason):
+            case TimeUp(reason) | SearchStopped(reason):
                 return self._end(reason, _cut)
 
     def _started(self, event: TrialStarted) -> list[Effect]:

@@ -176,4 +176,11 @@ class Noticed:
     text: str
 
 
-TrialEvent = TrialStarted | TrialReported | TrialEnded | CapacityChanged | SearchStarved | Noticed
+@dataclass(frozen=True, slots=True)
+class SearchStopped:
+    """Somebody other than the driver wants the search to end now; `reason` says who."""
+
+    reason: str
+
+
+TrialEvent = TrialStarted | TrialReported | TrialEnded | CapacityChanged | SearchStarved | Noticed | SearchStopped

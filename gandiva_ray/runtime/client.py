@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import secrets
 import signal
@@ -35,6 +34,7 @@ from gandiva_ray.core.search import (
 from gandiva_ray.policies import Gandiva, make_policy
 from gandiva_ray.runtime.actors import NAMESPACE, Actor, make_actor, make_detached
 from gandiva_ray.runtime.demand import Demand, find_demand
+from gandiva_ray.runtime.joining import answer_of, join_ray
 from gandiva_ray.runtime.messages import NodeView, Payload, Settings, Updates
 from gandiva_ray.runtime.scheduler_actor import SchedulerActor
 from gandiva_ray.runtime.trial_actor import TrialActor
@@ -47,6 +47,8 @@ LONG_POLL = 1.0
 COSTS_PERIOD = 5.0
 # A search that is cut while its zygote still imports, or an agent does not answer, shall not wait for that.
 CLOSE_LIMIT = 0.6
+# Longer than trials may take to reach a boundary once their search ends.
+STOP_LIMIT = 15.0
 
 _settings = Settings(Gandiva())
 _joined_ray = False
@@ -108,6 +110,21 @@ def cluster_status(address: str) -> dict[str, Any] | None:
     return status
 
 
+def stop_search(multi_job: str, reason: str, address: str) -> None:
+    """Have the driver of a multi-job end its search; returns when that is over.
+
+    Raises RuntimeError where there is none of this name, or its driver does not obey.
+    """
+    _join_ray(address)
+    scheduler: Actor = ray.get_actor("scheduler", NAMESPACE)
+    _ask(scheduler.stop.remote(multi_job, reason))
+    deadline = time.monotonic() + STOP_LIMIT
+    while multi_job in _ask(scheduler.status.remote())["multi_jobs"]:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"the search {multi_job} was told to stop {STOP_LIMIT:g} seconds ago and still runs")
+        time.sleep(0.1)
+
+
 def open_search(spec: SearchSpec) -> SearchSession:
     """A new multi-job on the cluster.
 
@@ -139,7 +156,7 @@ class SearchSession:
         self._costs: dict[TrialId, float] = {}
         self._costs_told = time.monotonic()
         self._closed = False
-        _ask(scheduler.open.remote(multi_job))
+        _ask(scheduler.open.remote(multi_job, f"process {os.getpid()} on {socket.gethostname()}"))
         # At once, so that templates warm up while the first configurations are drawn.
         self._unread = list(self._hear_scheduler(scheduler.watch.remote(multi_job, 0, 0.0)))
 
@@ -257,6 +274,8 @@ class SearchSession:
             batch, self._devices[node] = ray.get(ref)
         except ray.exceptions.RayActorError:
             return []  # the scheduler will say which trials were lost with it
+        except ray.exceptions.RayTaskError as error:
+            raise RuntimeError(f"the agent of node {node[:6]} refused: {error.cause}") from None
         if node in self._nodes:
             self._poll_agent(node, batch.last)
         events: Sequence[TrialEvent] = batch.events
@@ -369,37 +388,14 @@ def _lives(actor: Actor) -> bool:
 
 def _ask(answer: ray.ObjectRef[Any]) -> Any:
     """The scheduler's answer. Raises RuntimeError where it is gone or refuses."""
-    try:
-        return ray.get(answer)
-    except ray.exceptions.RayTaskError as error:
-        raise RuntimeError(f"the cluster's scheduler refused: {error.cause}") from error
-    except ray.exceptions.RayActorError as error:
-        raise RuntimeError("the cluster's scheduler died; the search cannot go on") from error
+    return answer_of("the cluster's scheduler", answer)
 
 
 def _join_ray(address: str | None) -> None:
     global _joined_ray
-    if ray.is_initialized():
-        return
-    _check_reachable(address or os.environ.get("RAY_ADDRESS", ""))
-    try:
-        ray.init(address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-    except ConnectionError as error:
-        raise ConnectionError(f"no Ray cluster answers at {address!r}: start one with `ray start --head`") from error
-    _joined_ray = True
-
-
-def _check_reachable(address: str) -> None:
-    """Ray itself would try for minutes."""
-    host, _, port = address.rpartition(":")
-    if not host or "/" in host or not port.isdigit():
-        return  # "auto", "local", or none
-    try:
-        socket.create_connection((host, int(port)), timeout=5).close()
-    except OSError as error:
-        raise ConnectionError(
-            f"no Ray cluster answers at {address!r} ({error}): start one with `ray start --head`, or mend RAY_ADDRESS"
-        ) from error
+    if not ray.is_initialized():
+        join_ray(address)
+        _joined_ray = True
 
 
 def _scheduler() -> Actor:
@@ -417,7 +413,7 @@ def _scheduler() -> Actor:
             time.sleep(0.2)
             continue
         except ray.exceptions.RayTaskError as error:
-            raise RuntimeError(f"the cluster's scheduler does not start: {error.cause}") from error
+            raise RuntimeError(f"the cluster's scheduler does not start: {error.cause}") from None
         if not same:
             raise RuntimeError(
                 f"this cluster's scheduler is busy under {running}, not {_settings}: wait until its searches are over, "

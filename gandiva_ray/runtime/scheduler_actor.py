@@ -29,7 +29,7 @@ from gandiva_ray.core.events import (
 )
 from gandiva_ray.core.model import JobId, MultiJobId, NodeId, Outcome, Status
 from gandiva_ray.core.scheduler import Scheduler
-from gandiva_ray.core.search import Noticed, SearchStarved, TrialEnded
+from gandiva_ray.core.search import Noticed, SearchStarved, SearchStopped, TrialEnded
 from gandiva_ray.journal import Journal
 from gandiva_ray.runtime.actors import Actor
 from gandiva_ray.runtime.messages import Batch, NodeView, Order, Outbox, Payload, Settings, Updates
@@ -48,6 +48,7 @@ STARVED_AFTER = 5.0
 
 @dataclass(slots=True)
 class _MultiJob:
+    driver: str
     outbox: Outbox = field(default_factory=Outbox)
     open_jobs: set[JobId] = field(default_factory=set)
     trial_actors: set[NodeId] = field(default_factory=set)
@@ -89,8 +90,15 @@ class SchedulerActor:
                 await self._change(settings)
             return self._settings, settings == self._settings
 
-    async def open(self, multi_job: MultiJobId) -> None:
-        self._multi_jobs[multi_job] = _MultiJob(heard_at=time.monotonic())
+    async def open(self, multi_job: MultiJobId, driver: str) -> None:
+        """`driver` says, for people, where the driver runs."""
+        self._multi_jobs[multi_job] = _MultiJob(driver, heard_at=time.monotonic())
+
+    async def stop(self, multi_job: MultiJobId, reason: str) -> None:
+        """Have the driver end its search."""
+        if multi_job not in self._multi_jobs:
+            raise ValueError(f"the search {multi_job} is over")
+        self._multi_jobs[multi_job].outbox.put(SearchStopped(reason))
 
     async def attach(self, multi_job: MultiJobId, node: NodeId, trial_actor: Actor) -> None:
         """The driver's trial actor on a node: while one lives, the driver does."""
@@ -132,6 +140,7 @@ class SchedulerActor:
             "journal": str(self._journal_path),
             "nodes": self._world.views(),
             "multi_jobs": {name: len(entry.open_jobs) for name, entry in self._multi_jobs.items()},
+            "drivers": {name: entry.driver for name, entry in self._multi_jobs.items()},
         }
 
     # --- agents

@@ -13,6 +13,7 @@ from gandiva_ray.core.search import (
     Problem,
     Promote,
     Reweigh,
+    SearchStopped,
     StopTrial,
     TrialEnded,
     TrialReported,
@@ -248,10 +249,21 @@ def test_when_time_is_up_running_trials_are_cut_and_the_others_never_started() -
         StopTrial(C, "time_budget_s=60 is over", Outcome.NEVER_STARTED),
     ]
     assert multi_job.handle(TimeUp("interrupted")) == []
+    assert multi_job.handle(SearchStopped("stopped by gandiva stop")) == []
     assert multi_job.handle(reported(B, 1), ended(A, Outcome.CUT), ended(B, Outcome.CUT)) == []
     assert multi_job.handle(ended(C, Outcome.NEVER_STARTED)) == []
     assert multi_job.done
     assert multi_job.counts == {"cut": 2, "never started": 1}
+
+
+def test_a_search_that_somebody_stops_ends_as_when_its_time_is_up() -> None:
+    multi_job = search(Scripted(2, until=1))
+    multi_job.handle(started(A))
+    assert multi_job.handle(SearchStopped("stopped by gandiva stop")) == [
+        StopTrial(A, "stopped by gandiva stop", Outcome.CUT),
+        StopTrial(B, "stopped by gandiva stop", Outcome.NEVER_STARTED),
+    ]
+    assert multi_job.ending == "stopped by gandiva stop"
 
 
 # --- the metric
