@@ -19,7 +19,7 @@ from gandiva_ray.core.search import Algorithm, Mode
 _T = TypeVar("_T")
 
 Space = Mapping[str, Any]
-StartMethod = Literal["fork", "spawn"]
+StartMethod = Literal["fork", "spawn", "actor"]
 Stop = Mapping[str, float] | Callable[[TrialId, dict[str, Any]], bool]
 
 _SEARCHER = "pass a searcher, which suggests trials and acts on feedback too: searcher=gandiva_ray.Hyperband(...)"
@@ -195,8 +195,10 @@ class RunConfig:
     `checkpoint_config` which checkpoints are kept. `stop` says when a trial has done enough: the first metric that
     reaches its number in a dict like {"training_iteration": 10}, or a function of trial id and metrics.
 
-    `start_method` is how trials start: "fork" from one warm process that has loaded the training function, or "spawn",
-    each a fresh process that loads it itself, seconds later. The default forks, and spawns where that is not safe.
+    `start_method` is how trials start: "fork" from one warm process that has loaded the training function; "spawn",
+    each a fresh process that loads it itself, seconds later; or "actor", the same in a Ray actor, for training
+    functions that use Ray themselves. The default forks, and spawns where that is not safe.
+
     Raises TypeError or ValueError, naming the field and the fix.
     """
 
@@ -223,9 +225,10 @@ class RunConfig:
             )
         if self.verbose not in (0, 1):
             raise ValueError(f"verbose is 0 (silent) or 1 (progress), got {self.verbose!r}")
-        if self.start_method not in ("fork", "spawn", None):
+        if self.start_method not in ("fork", "spawn", "actor", None):
             raise ValueError(
-                f'start_method is "fork" or "spawn", got {self.start_method!r}: leave it out to fork where that is safe'
+                f'start_method is "fork", "spawn" or "actor", got {self.start_method!r}: '
+                "leave it out to fork where that is safe"
             )
 
 

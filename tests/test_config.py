@@ -112,7 +112,7 @@ def test_a_typo_is_answered_with_the_nearest_keyword() -> None:
         ({"name": ".."}, ["name", "'..'"]),
         ({"name": ""}, ["name", "''"]),
         ({"name": 7}, ["name", "7"]),
-        ({"start_method": "forkserver"}, ["start_method", '"fork" or "spawn"', "'forkserver'"]),
+        ({"start_method": "forkserver"}, ["start_method", '"fork", "spawn" or "actor"', "'forkserver'"]),
         ({"verbose": 2}, ["verbose", "0 (silent)", "2"]),
     ],
 )

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from gandiva_ray.core.model import MultiJobId
+from gandiva_ray.runtime.actor_trials import ActorTrials
 from gandiva_ray.trial.processes import KILLED
 from gandiva_ray.trial.protocol import Environment, TemplateArguments, tell_broken
 from gandiva_ray.trial.zygote import Zygote
@@ -45,6 +46,10 @@ class TrialActor:
     async def open(self, multi_job: MultiJobId, address: str, trainable: bytes, start_method: str | None) -> None:
         """Start a template for a search; `address` is the agent's socket."""
         arguments = TemplateArguments(address, multi_job, trainable, self._environment, start_method)
+        if start_method == "actor":
+            with contextlib.suppress(OSError):  # the agent is gone, and the scheduler will say so
+                await asyncio.to_thread(ActorTrials, arguments)
+            return
 
         def order(zygote: Zygote) -> None:
             self._open[multi_job] = arguments

@@ -47,14 +47,19 @@ def live(birth: Birth) -> NoReturn:
     code = 1
     try:
         _detach(birth.template)
-        own = _connect(birth)
-        last = _last_word(own, lambda: _train(birth, own), birth.launch)
-        own.say(last)
-        code = 1 if last["op"] == "failed" else 0
+        code = run(birth)
     except BaseException:
         traceback.print_exc()
     finally:
         processes.leave(code)
+
+
+def run(birth: Birth) -> int:
+    """Run a trial in this process, to its last word: 0 if it ended or obeyed a stop, else 1."""
+    own = _connect(birth)
+    last = _last_word(own, lambda: _train(birth, own), birth.launch)
+    own.say(last)
+    return 1 if last["op"] == "failed" else 0
 
 
 def _detach(template: int) -> None:
@@ -65,6 +70,8 @@ def _detach(template: int) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    # Or Ray would start a cluster in each trial; no Ray is found at such an address, and its error shows this.
+    os.environ["RAY_ADDRESS"] = 'a trial that uses Ray needs RunConfig(start_method="actor")'
 
 
 def _connect(birth: Birth) -> session.Session:

@@ -120,7 +120,7 @@ class TemplateArguments:
     """What a trial actor tells a zygote to fork a template for a search.
 
     `address` is the agent's socket without its leading NUL; `trainable` is cloudpickled.
-    `start_method` is "fork", "spawn", or None: fork where that is safe.
+    `start_method` is "fork", "spawn", "actor", or None: fork where that is safe.
     """
 
     address: str
