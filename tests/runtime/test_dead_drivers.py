@@ -60,8 +60,10 @@ print("fit() returned")
 """
 
 
-def start_driver(storage: Path, environment: dict[str, str], code: str = DRIVER) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", code, str(storage)], env=environment, stdout=subprocess.PIPE)
+def start_driver(
+    storage: Path, environment: dict[str, str], code: str = DRIVER, stdout: int = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", code, str(storage)], env=environment, stdout=stdout)
 
 
 def trials_of(storage: Path) -> list[psutil.Process]:
@@ -136,7 +138,7 @@ def test_a_driver_that_is_told_to_leave_does_so_soon_and_leaves_nothing(
     """Its trials are in endless loops."""
     tune.shutdown()
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    driver = start_driver(tmp_path, environment, HANGING_DRIVER)
+    driver = start_driver(tmp_path, environment, HANGING_DRIVER, subprocess.PIPE)
     log = tmp_path / "run" / "log.jsonl"
     eventually(lambda: log.exists() and '"report"' in log.read_text(), 60, "a trial reports")
     below = psutil.Process(driver.pid).children(recursive=True)
