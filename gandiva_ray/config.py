@@ -154,24 +154,27 @@ class FailureConfig:
             raise ValueError("fail_fast ends the search at the first failure: leave max_failures at 0")
 
 
-@explain_unknown(
-    {"checkpoint_at_end": "leave it out: it is not supported yet; checkpoint_frequency=1 saves every step"}
-)
+@explain_unknown({})
 @dataclass(frozen=True, slots=True)
 class CheckpointConfig:
     """Which checkpoints of a trial to keep: the last one, and `num_to_keep` in all (None: every one).
 
     They are the best by the metric `checkpoint_score_attribute`, "max" or "min" as `checkpoint_score_order` says; the
-    latest where no metric is named. A class trainable saves one after every `checkpoint_frequency` steps (0: never); a
-    function reports its own. Raises TypeError or ValueError, naming the field and the fix.
+    latest where no metric is named. A class trainable saves one after every `checkpoint_frequency` steps (0: never),
+    and with `checkpoint_at_end` one after its last step, also where it is stopped between two steps: not where it is
+    stopped in the middle of a step, as trials that use PyTorch may be. A function reports its own. Raises TypeError or
+    ValueError, naming the field and the fix.
     """
 
     num_to_keep: int | None = None
     checkpoint_score_attribute: str | None = None
     checkpoint_score_order: Mode = "max"
     checkpoint_frequency: int = 0
+    checkpoint_at_end: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.checkpoint_at_end, bool):
+            raise ValueError(f"checkpoint_at_end is True or False, got {self.checkpoint_at_end!r}")
         if not _is_integer(self.checkpoint_frequency) or self.checkpoint_frequency < 0:
             raise ValueError(f"checkpoint_frequency is a number of steps, or 0; got {self.checkpoint_frequency!r}")
         if self.num_to_keep is not None:
@@ -233,6 +236,13 @@ class RunConfig:
 
 
 def _check_stop(stop: object) -> None:
+    if hasattr(stop, "stop_all"):
+        kind = stop.__name__ if isinstance(stop, type) else type(stop).__name__
+        raise TypeError(
+            f"stop is a {kind}, a Stopper of Ray Tune, which is not supported yet: give a dict like "
+            '{"training_iteration": 10} or a function of trial id and metrics, and TuneConfig(time_budget_s=...) or '
+            "TuneConfig(target=...) for what ends the whole search"
+        )
     if stop is None or (callable(stop) and not isinstance(stop, type)):
         return
     if not isinstance(stop, Mapping) or not stop or not all(map(_is_number, stop.values())):

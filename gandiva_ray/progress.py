@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,13 +15,14 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from gandiva_ray.core.model import TrialId
+from gandiva_ray.core.model import Outcome, TrialId
 from gandiva_ray.results import ResultGrid
 from gandiva_ray.run_log import flatten
 from gandiva_ray.search_session import DeviceView
 
 _REDRAW_EVERY = 0.25
 _LINE_EVERY = 5.0
+_ENDS_EVERY, _MOST_ENDS = 5.0, 10  # seconds, and how many trials that ended are named in them
 _MAX_DEVICES = 16
 _MAX_VALUE_LENGTH = 40
 _STYLES = {  # of a trial's state, in the order in which states are shown
@@ -41,6 +43,18 @@ _STYLES = {  # of a trial's state, in the order in which states are shown
 class Best:
     trial: TrialId
     value: float
+    config: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A trial that ended, with its last `value` of the metric, if it reported one."""
+
+    trial: TrialId
+    outcome: Outcome
+    reason: str
+    steps: int
+    value: object
     config: Mapping[str, Any]
 
 
@@ -72,8 +86,8 @@ class Progress(Protocol):
     def update(self, take: Callable[[], Snapshot]) -> None:
         """Something may have happened. Cheap: a snapshot is taken only when it is time to show one."""
 
-    def failed(self, trial: TrialId, reason: str) -> None:
-        """A trial failed or was lost."""
+    def ended(self, trial: Ended) -> None:
+        """A trial ended."""
 
     def note(self, text: str) -> None:
         """Something that the user should know of."""
@@ -101,7 +115,7 @@ class Silence:
 
     def update(self, take: Callable[[], Snapshot]) -> None: ...
 
-    def failed(self, trial: TrialId, reason: str) -> None: ...
+    def ended(self, trial: Ended) -> None: ...
 
     def note(self, text: str) -> None: ...
 
@@ -110,14 +124,46 @@ class Silence:
     def finish(self, results: ResultGrid, elapsed: float) -> None: ...
 
 
+class _Ends:
+    """One line a trial that ended by itself or was judged; of many at once, the first, and how many more."""
+
+    def __init__(self, show: Callable[[Text], None], clock: Callable[[], float]) -> None:
+        self._show = show
+        self._clock = clock
+        self._due_at = -1.0
+        self._named = 0
+        self._others: Counter[Outcome] = Counter()
+
+    def add(self, trial: Ended) -> None:
+        if trial.outcome in (Outcome.CUT, Outcome.NEVER_STARTED):
+            return
+        self.catch_up()
+        if self._named < _MOST_ENDS:
+            self._named += 1
+            self._show(_ended(trial))
+        else:
+            self._others[trial.outcome] += 1
+
+    def catch_up(self, *, at_once: bool = False) -> None:
+        """Count those that were not named, once it is time to."""
+        if self._clock() < self._due_at and not at_once:
+            return
+        if self._others:
+            counts = _counts({outcome.value: count for outcome, count in self._others.items()})
+            self._show(Text(f"and {self._others.total()} more trials ended: ").append(counts))
+        self._due_at, self._named = self._clock() + _ENDS_EVERY, 0
+        self._others.clear()
+
+
 class Lines:
-    """One line at the start, one every few seconds if something changed, one a failed trial, and a summary."""
+    """One line at the start, one every few seconds if something changed, one a trial that ended, and a summary."""
 
     def __init__(self, heading: Heading, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._heading = heading
         self._console = console
         self._clock = clock
         self._due_at = clock() + _LINE_EVERY
+        self._ends = _Ends(self._print, clock)
         self._shown: tuple[Mapping[str, int], int] | None = None
 
     def start(self) -> None:
@@ -125,6 +171,7 @@ class Lines:
         self._print(Text(f"{heading.run}: {heading.searcher}, {heading.goal}, in {heading.folder}"))
 
     def update(self, take: Callable[[], Snapshot]) -> None:
+        self._ends.catch_up()
         if self._clock() < self._due_at:
             return
         self._due_at = self._clock() + _LINE_EVERY
@@ -136,13 +183,14 @@ class Lines:
             self._shown = (snapshot.trials, snapshot.reports)
             self._print(Text(f"[{_duration(snapshot.elapsed)}] {line}"))
 
-    def failed(self, trial: TrialId, reason: str) -> None:
-        self._print(_failure(trial, reason))
+    def ended(self, trial: Ended) -> None:
+        self._ends.add(trial)
 
     def note(self, text: str) -> None:
         self._print(Text(text))
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self._ends.catch_up(at_once=True)
 
     def finish(self, results: ResultGrid, elapsed: float) -> None:
         for name, value in _summary(results, elapsed):
@@ -160,6 +208,7 @@ class LivePanel:
         self._console = console
         self._clock = clock
         self._due_at = clock()
+        self._ends = _Ends(self._print, clock)
         self._live = Live(console=console, auto_refresh=False, transient=True)
 
     def start(self) -> None:
@@ -168,21 +217,26 @@ class LivePanel:
         self._live.update(_panel(self._heading.run, self._heading.searcher, rows), refresh=True)
 
     def update(self, take: Callable[[], Snapshot]) -> None:
+        self._ends.catch_up()
         if self._clock() >= self._due_at:
             self._live.update(render(self._heading, take()), refresh=True)
             self._due_at = self._clock() + _REDRAW_EVERY
 
-    def failed(self, trial: TrialId, reason: str) -> None:
-        self._console.print(_failure(trial, reason), soft_wrap=True)
+    def ended(self, trial: Ended) -> None:
+        self._ends.add(trial)
 
     def note(self, text: str) -> None:
-        self._console.print(Text(text, style="yellow"), soft_wrap=True)
+        self._print(Text(text, style="yellow"))
 
     def close(self) -> None:
+        self._ends.catch_up(at_once=True)
         self._live.stop()
 
     def finish(self, results: ResultGrid, elapsed: float) -> None:
         self._console.print(_panel(self._heading.run, self._heading.searcher, _summary(results, elapsed)))
+
+    def _print(self, text: Text) -> None:
+        self._console.print(text, soft_wrap=True)
 
 
 def render(heading: Heading, snapshot: Snapshot) -> RenderableType:
@@ -237,8 +291,11 @@ def _counts(trials: Mapping[str, int]) -> Text:
 
 
 def _best(best: Best) -> Text:
-    config = " ".join(f"{name}={_short(value)}" for name, value in flatten(best.config).items())
-    return Text.assemble((_short(best.value), "bold green"), f" trial {best.trial}: {config}")
+    return Text.assemble((_short(best.value), "bold green"), f" trial {best.trial}: {_config(best.config)}")
+
+
+def _config(config: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={_short(value)}" for name, value in flatten(config).items())
 
 
 def _speed(snapshot: Snapshot) -> Text:
@@ -252,8 +309,13 @@ def _device(device: DeviceView) -> Text:
     return Text.assemble(running, (f" and {others} waiting for a turn", "dim") if others > 0 else "")
 
 
-def _failure(trial: TrialId, reason: str) -> Text:
-    return Text(f"trial {trial} failed: {reason}", style="red")
+def _ended(trial: Ended) -> Text:
+    after = f" after {trial.steps} reports" if trial.steps else ""
+    if trial.outcome in (Outcome.FAILED, Outcome.LOST):
+        return Text(f"trial {trial.trial} {trial.outcome.value}{after}: {trial.reason}", style="red")
+    value = f" at {_short(trial.value)}" if trial.value is not None else ""
+    head = f"trial {trial.trial} {trial.outcome.value}{after}{value}: {_config(trial.config)}"
+    return Text.assemble((head, _STYLES[trial.outcome.value]), (f" ({trial.reason})", "dim"))
 
 
 def _short(value: object) -> str:

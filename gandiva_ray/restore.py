@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import cloudpickle
 
 from gandiva_ray.config import RunConfig, Space, TuneConfig
 from gandiva_ray.core.model import Outcome, TrialId
-from gandiva_ray.core.multi_job import MultiJob
+from gandiva_ray.core.multi_job import MultiJob, Resume
 from gandiva_ray.core.search import Create, StopTrial, TrialEnded, TrialEvent
 from gandiva_ray.run_log import FILE_NAME, Line, event_of, read_log, with_joined_names
 
@@ -37,27 +37,38 @@ def load_settings(folder: Path) -> tuple[Space, TuneConfig, RunConfig]:
     return settings
 
 
-def replay(multi_job: MultiJob, folder: Path) -> tuple[int, float]:
+def can_restore(folder: Path) -> bool:
+    """Whether `load_settings` finds all that it needs."""
+    return (folder / FILE_NAME).is_file() and (folder / _FILE_NAME).is_file()
+
+
+def replay(multi_job: MultiJob, folder: Path, tell: Callable[[Line], None]) -> tuple[int, float]:
     """Tell a fresh MultiJob what the run's log tells; returns the number of batches there, and seconds until the last.
 
-    That the search was cut short is left out. Raises RuntimeError where the searcher suggests other trials than then.
+    That the search was cut short is left out. `tell` hears each line, once the MultiJob has its batch. Raises
+    RuntimeError where the searcher suggests other trials than then.
     """
     stops: dict[TrialId, StopTrial] = {}
     last: Line = {"batch": -1, "at": 0.0}
     for _, batch in itertools.groupby(read_log(folder), key=lambda line: line["batch"]):
         lines = list(batch)
         last = lines[-1]
-        if any(line["what"] == "restored" for line in lines):
-            _end(multi_job, stops)
-            multi_job.resume()
-            continue
-        if {line["what"] for line in lines} & {"run", "time up", "closed"}:
-            continue
+        _replay_batch(multi_job, lines, stops)
+        for line in lines:
+            tell(line)
+    _end(multi_job, stops)
+    return last["batch"] + 1, last["at"]
+
+
+def _replay_batch(multi_job: MultiJob, lines: list[Line], stops: dict[TrialId, StopTrial]) -> None:
+    kinds = {line["what"] for line in lines}
+    if "restored" in kinds:
+        _end(multi_job, stops)
+        multi_job.resume(Resume(lines[0]["unfinished"], lines[0]["errored"]))
+    elif not kinds & {"run", "time up", "closed"}:
         effects = multi_job.handle(*map(with_joined_names, _events(lines)))
         _check_same(lines, [effect for effect in effects if isinstance(effect, Create)])
         stops.update((effect.trial, effect) for effect in effects if isinstance(effect, StopTrial))
-    _end(multi_job, stops)
-    return last["batch"] + 1, last["at"]
 
 
 def _events(lines: Iterable[Line]) -> list[TrialEvent]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, get_args, overload
@@ -17,7 +18,7 @@ from gandiva_ray.trial.checkpoint import Checkpoint
 if TYPE_CHECKING:
     import pandas
 
-Scope = Literal["last", "all"]
+Scope = Literal["last", "all", "avg", "last-5-avg", "last-10-avg"]
 
 _COLUMNS = ("trial_id", "state", "reason", "path", "steps", "device_seconds")
 
@@ -43,6 +44,28 @@ class Result:
     _reports: Reports = field(repr=False, compare=False)
     checkpoint: Checkpoint | None = None
     best_checkpoints: Sequence[tuple[Checkpoint, Mapping[str, Any]]] = ()
+
+    def get_best_checkpoint(self, metric: str, mode: Mode) -> Checkpoint | None:
+        """Of the checkpoints that were kept, the one with the best value of the metric; None where there is none.
+
+        Raises RuntimeError where they were reported without it.
+        """
+        sign = _sign(mode)
+        if not self.best_checkpoints:
+            return None
+        values = [(flatten(metrics).get(metric), checkpoint) for checkpoint, metrics in self.best_checkpoints]
+        ranked = [(sign * value, checkpoint) for value, checkpoint in values if isinstance(value, int | float)]
+        if not ranked:
+            names = ", ".join(sorted({name for _, metrics in self.best_checkpoints for name in flatten(metrics)}))
+            raise RuntimeError(
+                f"no checkpoint of trial {self.trial_id} was reported with {metric!r}, only with {names}"
+            )
+        return max(ranked, key=lambda pair: _rank(pair[0]))[1]
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        rows = {"trial": self.trial_id, "state": self.outcome.value, "reason": self.reason, "steps": self.steps}
+        return _table([*rows.items(), *flatten(self.config).items(), *flatten(self.metrics).items()])
 
     @property
     def metrics_dataframe(self) -> pandas.DataFrame:
@@ -84,6 +107,11 @@ class ResultGrid(Sequence[Result]):
         return self.results[index]
 
     @property
+    def experiment_path(self) -> str:
+        """The run's folder, under Ray Tune's name for it."""
+        return self.path
+
+    @property
     def counts(self) -> dict[Outcome, int]:
         """How many trials ended in each way."""
         return dict(Counter(result.outcome for result in self.results))
@@ -109,23 +137,23 @@ class ResultGrid(Sequence[Result]):
         scope: Scope = "last",
         filter_nan_and_inf: bool = True,
     ) -> Result:
-        """The trial with the best last value of the metric, or the best value it ever reported (scope="all").
+        """The trial with the best value of the metric: its last one, or the best that it ever reported (scope="all").
 
+        Or the best mean of all that it reported ("avg"), or of the last five or ten ("last-5-avg", "last-10-avg").
         Metric and mode are those of the search unless given. Raises RuntimeError where no trial reported such a value.
         """
         metric, mode = metric or self.metric, mode or self.mode
         if metric is None or mode is None:
             raise ValueError('the search had no metric: get_best_result(metric="loss", mode="min") names one')
-        if mode not in get_args(Mode):
-            raise ValueError(f'mode is "min" or "max", got {mode!r}')
         if scope not in get_args(Scope):
-            raise ValueError(f'scope is "last" or "all" (others of Ray Tune are not supported yet), got {scope!r}')
-        sign = 1.0 if mode == "max" else -1.0
+            raise ValueError(f"scope is one of {', '.join(get_args(Scope))}; got {scope!r}")
+        sign = _sign(mode)
         best: tuple[float, Result] | None = None
         for result in self.results:
-            values = [sign * value for value in self._values(result, metric, scope)]
+            values = self._values(result, metric, scope)
             if filter_nan_and_inf:
                 values = [value for value in values if math.isfinite(value)]
+            values = [sign * value for value in _in_scope(values, scope)]
             if values and (best is None or _better(max(values, key=_rank), best[0])):
                 best = max(values, key=_rank), result
         if best is None:
@@ -158,6 +186,11 @@ class ResultGrid(Sequence[Result]):
         hint = f"did you mean {nearest[0]!r}? " if nearest else ""
         return f"there is no best result: no trial reported {metric!r}; {hint}Reported: {', '.join(reported)}.{first}"
 
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        counts = ", ".join(f"{count} {outcome.value}" for outcome, count in self.counts.items())
+        return _table([("trials", counts), ("ended because", self.stop_reason), ("path", self.path)])
+
     def get_dataframe(self) -> pandas.DataFrame:
         """One row a trial: `config/...`, the last metrics, `state`, `reason`, `path`, `steps`, `device_seconds`.
 
@@ -166,6 +199,26 @@ class ResultGrid(Sequence[Result]):
         import pandas
 
         return pandas.DataFrame([_row(result) for result in self.results])
+
+
+def _sign(mode: Mode) -> float:
+    if mode not in get_args(Mode):
+        raise ValueError(f'mode is "min" or "max", got {mode!r}')
+    return 1.0 if mode == "max" else -1.0
+
+
+def _in_scope(values: list[float], scope: Scope) -> list[float]:
+    """The values that a trial is judged by; the best of them counts."""
+    count = {"avg": len(values), "last-5-avg": 5, "last-10-avg": 10}.get(scope)
+    if count is None or not values:
+        return values
+    return [math.fsum(values[-count:]) / len(values[-count:])]
+
+
+def _table(rows: Iterable[tuple[str, object]]) -> str:
+    """In HTML."""
+    cells = (f"<tr><th>{html.escape(str(name))}</th><td>{html.escape(str(value))}</td></tr>" for name, value in rows)
+    return f"<table>{''.join(cells)}</table>"
 
 
 def _rank(value: float) -> float:

@@ -1,9 +1,9 @@
 """The driver's log of a run, `<run>/log.jsonl`: one JSON object a line, appended and never rewritten.
 
-Every line has `what` (run, created, retry, promote, reweigh, stop, drop, started, report, capacity, ended, time up,
-restored, closed), `at`, the seconds since fit() was called, and `batch`, a number that lines have in common which were
-written together. A value of a configuration that JSON cannot hold is logged as its repr: the exact one comes from
-replaying the log into a fresh searcher. A line torn by a crash is skipped.
+Every line has `what` (run, created, retry, promote, reweigh, stop, drop, started, report, saved, capacity, ended,
+stopped, time up, restored, closed), `at`, the seconds since fit() was called, and `batch`, a number that lines have in
+common which were written together. A value of a configuration that JSON cannot hold is logged as its repr: the exact
+one comes from replaying the log into a fresh searcher. A line torn by a crash is skipped.
 """
 
 from __future__ import annotations
@@ -41,42 +41,53 @@ FILE_NAME = "log.jsonl"
 
 
 class RunLog:
-    """Appends; what was written together is on its way to the disk when `write` returns.
+    """Appends; what was written together is on its way to the disk when `write` returns, and `tell` has heard of it.
 
     Raises OSError, with what that means for the search, where it cannot be written.
     """
 
-    def __init__(self, folder: Path, clock: Callable[[], float], first_batch: int = 0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        clock: Callable[[], float],
+        first_batch: int = 0,
+        tell: Callable[[Line], None] = lambda line: None,
+    ) -> None:
         self._file = (folder / FILE_NAME).open("a", encoding="utf-8")
         self._clock = clock
         self._batch = first_batch
+        self._tell = tell
 
     def write(self, *lines: Line) -> None:
         stamp = {"at": round(self._clock(), 4), "batch": self._batch}
         self._batch += 1
+        stamped = [{**stamp, **line} for line in lines]
         try:
-            self._file.write("".join(_encode({**stamp, **line}) for line in lines))
+            self._file.write("".join(map(encode, stamped)))
             self._file.flush()
         except OSError as error:
             with contextlib.suppress(OSError):  # it would try once more
                 self._file.close()
             what = f"{error.strerror}: the search ends, for its log cannot be written; Tuner.restore goes on from there"
             raise OSError(error.errno, what, self._file.name) from None
+        for line in stamped:
+            self._tell(line)
 
     def close(self) -> None:
         self._file.close()
 
 
-def _encode(line: Line) -> str:
+def encode(line: Line) -> str:
     try:
         return json.dumps(line) + "\n"
     except (TypeError, ValueError):  # a key, or a circle, that `default` is not asked about
-        return json.dumps({key: _plain(value) for key, value in line.items()}) + "\n"
+        return json.dumps({key: plain(value) for key, value in line.items()}) + "\n"
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
+    """What JSON can hold of it: the rest as its repr."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     try:
         json.dumps(value)
     except (TypeError, ValueError):
@@ -96,9 +107,9 @@ def line_of(fact: TrialEvent | TimeUp | Effect) -> Line:
             return {"what": "reweigh", "trial": trial, "weight": weight, "exclusive": exclusive}
         case StopTrial(trial, reason, outcome):
             return {"what": "stop", "trial": trial, "reason": reason, "outcome": outcome.value}
-        case Retry(create, attempt, step, checkpoint, reason):
+        case Retry(create, attempt, step, checkpoint, reason, anew):
             line = {"config": dict(create.config), "attempt": attempt, "step": step, "checkpoint": checkpoint}
-            return {"what": "retry", "trial": create.trial, **line, "reason": reason}
+            return {"what": "retry", "trial": create.trial, **line, "reason": reason, "anew": anew}
         case DropCheckpoint(trial, path):
             return {"what": "drop", "trial": trial, "checkpoint": path}
         case TrialStarted(trial, node, pid, path, attempt):
@@ -146,7 +157,7 @@ def event_of(line: Line) -> TrialEvent | None:
     match line:
         case {"what": "started"}:
             return TrialStarted(line["trial"], line["node"], line["pid"], line["path"], line["attempt"])
-        case {"what": "report"}:
+        case {"what": "report" | "saved"}:
             metrics, seconds = line["metrics"], line["device_seconds"]
             return TrialReported(line["trial"], line["step"], metrics, seconds, line["checkpoint"], line["attempt"])
         case {"what": "ended"}:
@@ -203,4 +214,6 @@ class Reports:
         for offset, line in _lines(self._folder):
             if line["what"] == "report":
                 offsets.setdefault(line["trial"], array("Q")).append(offset)
+            elif line["what"] == "retry" and line["anew"]:
+                offsets.pop(line["trial"], None)
         return offsets

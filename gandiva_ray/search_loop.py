@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from gandiva_ray.core.model import Outcome, TrialId
-from gandiva_ray.core.multi_job import DropCheckpoint, Effect, MultiJob, Retry, TimeUp, TrialState
+from gandiva_ray.core.model import TrialId
+from gandiva_ray.core.multi_job import DropCheckpoint, Effect, MultiJob, Resume, Retry, TimeUp, TrialState
 from gandiva_ray.core.search import (
     CapacityChanged,
     Create,
@@ -23,8 +24,8 @@ from gandiva_ray.core.search import (
     TrialStarted,
 )
 from gandiva_ray.interrupt import Interrupt, catch_interrupt
-from gandiva_ray.progress import Best, Progress, Snapshot
-from gandiva_ray.run_log import RunLog, line_of, with_joined_names
+from gandiva_ray.progress import Best, Ended, Progress, Snapshot
+from gandiva_ray.run_log import Line, RunLog, line_of, with_joined_names
 from gandiva_ray.search_session import SearchSession
 
 _POLL = 0.25
@@ -54,15 +55,15 @@ class SearchLoop:
         self._noticed: set[str] = set()
         self._reports = 0
 
-    def run(self, resumed: bool = False) -> Interrupt:
+    def run(self, resume: Resume | None = None) -> Interrupt:
         """Until every trial has ended, one way or another. Returns what interrupted it, if so. Closes the session.
 
-        A search is `resumed` whose MultiJob has been told what happened before, and of which nothing runs.
+        With `resume`, the MultiJob has been told what happened before, and nothing of the search runs.
         """
         with catch_interrupt(self._session.leave) as interrupt:
             try:
-                if resumed:
-                    self._resume()
+                if resume is not None:
+                    self._resume(resume)
                 self._handle(CapacityChanged(self._session.num_devices, {}))
                 while not self._multi_job.done and self._clock() < self._give_up_at:
                     self._turn(interrupt)
@@ -77,9 +78,11 @@ class SearchLoop:
         self._handle(*map(self._obeyed, self._stops.values()))
         return interrupt
 
-    def _resume(self) -> None:
-        effects = self._multi_job.resume()
-        self._log.write({"what": "restored"}, *map(line_of, effects))
+    def _resume(self, how: Resume) -> None:
+        effects = self._multi_job.resume(how)
+        now = datetime.datetime.now().astimezone().isoformat()
+        first = {"what": "restored", "started_at": now, "unfinished": how.unfinished, "errored": how.errored}
+        self._log.write(first, *map(line_of, effects))
         self._carry_out(effects)
 
     def _obeyed(self, stop: StopTrial) -> TrialEnded:
@@ -111,14 +114,17 @@ class SearchLoop:
         before = {event.trial: trials[event.trial].step for event in events if isinstance(event, TrialReported)}
         effects = self._multi_job.handle(*map(with_joined_names, events))
         taken = [self._as_recorded(event) for event in events if self._was_taken(event, before)]
-        if taken or effects:
-            self._log.write(*map(line_of, (*taken, *effects)))
+        lines = [line for event in events if (line := self._line(event, before)) is not None]
+        if lines or effects:
+            self._log.write(*lines, *map(line_of, effects))
         self._stops.update((effect.trial, effect) for effect in effects if isinstance(effect, StopTrial))
         for event in taken:
             self._note(event)
         for effect in effects:
             if isinstance(effect, Retry):
                 self._progress.note(_on_retry(effect))
+            if isinstance(effect, TrialEnded):
+                self._note(effect)
         self._carry_out(effects)
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
@@ -134,6 +140,14 @@ class SearchLoop:
         for effect in effects:
             if isinstance(effect, DropCheckpoint):
                 shutil.rmtree(effect.path, ignore_errors=True)
+
+    def _line(self, event: TrialEvent | TimeUp, before: Mapping[TrialId, int]) -> Line | None:
+        """None for a report that does not count, unless it brought a checkpoint."""
+        if self._was_taken(event, before):
+            return line_of(self._as_recorded(event))
+        assert isinstance(event, TrialReported)
+        kept = {saved.path for saved in self._multi_job.trials[event.trial].checkpoints}
+        return {**line_of(event), "what": "saved"} if event.checkpoint in kept else None
 
     def _was_taken(self, event: TrialEvent | TimeUp, before: Mapping[TrialId, int]) -> bool:
         """Whether the report counts: one made again, or after the search was decided, does not."""
@@ -156,9 +170,10 @@ class SearchLoop:
                 self._progress.note(text)
             case TrialEnded(trial, outcome, reason):
                 self._stops.pop(trial, None)
-                over = self._multi_job.trials[trial].state is TrialState.ENDED
-                if over and outcome in (Outcome.FAILED, Outcome.LOST):
-                    self._progress.failed(trial, reason)
+                record = self._multi_job.trials[trial]
+                if record.state is TrialState.ENDED:
+                    value = record.metrics.get(self._multi_job.metric or "")
+                    self._progress.ended(Ended(trial, outcome, reason, record.step, value, record.config))
 
     def _snapshot(self) -> Snapshot:
         record = self._multi_job.best

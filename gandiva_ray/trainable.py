@@ -100,13 +100,16 @@ def _check_class(cls: type) -> None:
         raise TypeError(f"the class {cls.__name__} has no step(self): define it, and return a dict of metrics")
 
 
-def as_function(trainable: Any, checkpoint_frequency: int) -> Callable[[dict[str, Any]], Any]:
+def as_function(
+    trainable: Any, checkpoint_frequency: int = 0, checkpoint_at_end: bool = False
+) -> Callable[[dict[str, Any]], Any]:
     """What trials run. Raises ValueError where a function is asked for checkpoints that only a class can make."""
     function = _unwrapped(trainable)
     if isinstance(function, type):
-        return functools.partial(run_class, function, _parameters(trainable), checkpoint_frequency)
-    if checkpoint_frequency:
-        raise ValueError("checkpoint_frequency is for class trainables: a function saves by report(checkpoint=...)")
+        return functools.partial(run_class, function, _parameters(trainable), checkpoint_frequency, checkpoint_at_end)
+    for name, asked in (("checkpoint_frequency", checkpoint_frequency), ("checkpoint_at_end", checkpoint_at_end)):
+        if asked:
+            raise ValueError(f"{name} is for class trainables: a function saves by report(checkpoint=...)")
     code = function if inspect.isroutine(function) else type(function).__call__
     return functools.partial(run_generator, trainable) if inspect.isgeneratorfunction(code) else trainable
 

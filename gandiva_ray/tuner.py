@@ -11,6 +11,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
+import cloudpickle
+
 from gandiva_ray.config import (
     CheckpointConfig,
     FailureConfig,
@@ -21,11 +23,11 @@ from gandiva_ray.config import (
     stop_rule,
 )
 from gandiva_ray.core.model import Outcome
-from gandiva_ray.core.multi_job import Failures, Keep, MultiJob, TrialRecord
+from gandiva_ray.core.multi_job import Errored, Failures, Keep, MultiJob, Resume, TrialRecord
 from gandiva_ray.core.search import Algorithm, Problem
 from gandiva_ray.interrupt import ENDED_BY_SIGTERM, Interrupt
 from gandiva_ray.progress import Heading, Progress, open_progress
-from gandiva_ray.restore import load_settings, replay, save_settings
+from gandiva_ray.restore import can_restore, load_settings, replay, save_settings
 from gandiva_ray.results import Result, ResultGrid
 from gandiva_ray.run_folder import create_folder
 from gandiva_ray.run_log import Line, Reports, RunLog
@@ -34,6 +36,7 @@ from gandiva_ray.search_session import SearchSession, SearchSpec
 from gandiva_ray.serialize import dump_trainable
 from gandiva_ray.trainable import as_function, check_space, check_trainable, name_of, resources_of
 from gandiva_ray.trial.checkpoint import Checkpoint
+from gandiva_ray.trial_files import TrialFiles
 
 _Config = TypeVar("_Config", TuneConfig, RunConfig)
 
@@ -42,10 +45,9 @@ _IN_TUNE_CONFIG = dict.fromkeys(
     "it belongs into tune_config=TuneConfig(...)",
 )
 _IN_RAYS_RESTORE = {
-    "resume_unfinished": "leave it out: trials that had not ended always go on",
-    "resume_errored": "leave it out: trials that failed are not tried again yet",
-    "restart_errored": "leave it out: trials that failed are not tried again yet",
-    "param_space": "leave it out: the space is kept in the run's folder",
+    "storage_filesystem": "give a local or mounted path",
+    "resume_config": "use resume_unfinished, resume_errored and restart_errored",
+    "_resume_config": "use resume_unfinished, resume_errored and restart_errored",
 }
 _IN_RUN_CONFIG = dict.fromkeys(("name", "storage_path", "verbose"), "it belongs into run_config=RunConfig(...)")
 
@@ -70,24 +72,54 @@ class Tuner:
         self._space: Mapping[str, Any] = {} if param_space is None else param_space
         check_space(self._space)
         self._restored: Path | None = None
+        self._resume = Resume()
         self._tune = _config(TuneConfig, "tune_config", tune_config)
         self._run = _config(RunConfig, "run_config", run_config)
         self._checkpoints = self._run.checkpoint_config or CheckpointConfig()
         self._algorithm = self._tune.searcher or _default_searcher()
 
     @classmethod
-    def restore(cls, path: str | os.PathLike[str], trainable: Callable[..., Any], **unsupported: object) -> Tuner:
+    def restore(
+        cls,
+        path: str | os.PathLike[str],
+        trainable: Callable[..., Any],
+        *,
+        resume_unfinished: bool = True,
+        resume_errored: bool = False,
+        restart_errored: bool = False,
+        param_space: Mapping[str, Any] | None = None,
+        **unsupported: object,
+    ) -> Tuner:
         """A search that was interrupted or killed, by its run's folder: `fit()` goes on with it.
 
         What its log tells is not done again. Trials that had not ended go on from their last checkpoints, or begin
-        anew where they saved none; a time budget begins anew. Raises FileNotFoundError where there is no such run.
+        anew where they saved none; without `resume_unfinished` they end as they are, and only trials that were never
+        created are run. Trials that failed stay so; with `resume_errored` they go on from their last checkpoints, with
+        `restart_errored` they begin anew and what they had reported no longer counts. The searcher, which had dropped
+        them, hears nothing of them: they run up to its `max_t` if it has one, else to their end, and may be the best. A
+        time budget begins anew. `param_space` must be the one that the search began with, and may be left out.
+
+        The folder's pickles are loaded: restore only a run that you trust. Raises FileNotFoundError where there is no
+        such run, ValueError or TypeError on other arguments.
         """
-        check_keywords("Tuner.restore", unsupported, ["path", "trainable"], _IN_RAYS_RESTORE)
+        names = ["path", "trainable", "resume_unfinished", "resume_errored", "restart_errored", "param_space"]
+        check_keywords("Tuner.restore", unsupported, names, _IN_RAYS_RESTORE)
+        if resume_errored and restart_errored:
+            raise ValueError("trials that failed go on (resume_errored=True) or begin anew (restart_errored=True)")
         folder = Path(path).expanduser().absolute()
         space, tune, run = load_settings(folder)
+        if param_space is not None and cloudpickle.dumps(param_space) != cloudpickle.dumps(space):
+            raise ValueError("param_space is not the one that the search began with: leave it out")
         tuner = cls(trainable, param_space=space, tune_config=tune, run_config=run)
         tuner._restored = folder
+        errored: Errored = "resume" if resume_errored else "restart" if restart_errored else "leave"
+        tuner._resume = Resume(resume_unfinished, errored)
         return tuner
+
+    @staticmethod
+    def can_restore(path: str | os.PathLike[str]) -> bool:
+        """Whether there is a run in this folder that `restore` takes."""
+        return can_restore(Path(path).expanduser())
 
     def fit(self) -> ResultGrid:
         """Run the search to its end and return what was found, also after Ctrl-C (`results.interrupted`).
@@ -100,11 +132,13 @@ class Tuner:
         """
         clock = _stopwatch()
         multi_job = self._start_search()
-        function = as_function(self._trainable, self._checkpoints.checkpoint_frequency)
+        function = as_function(
+            self._trainable, self._checkpoints.checkpoint_frequency, self._checkpoints.checkpoint_at_end
+        )
         trainable = dump_trainable(function, name_of(self._trainable))
-        folder, log = self._open_log(multi_job, clock)
+        folder, log, files = self._open_log(multi_job, clock)
         progress = open_progress(self._run.verbose, self._heading(folder))
-        with closing(log):
+        with closing(log), closing(files):
             interrupt = self._search(multi_job, trainable, folder, log, progress, clock)
         if multi_job.error:
             raise RuntimeError(f"{multi_job.error}. What the trials reported is in {folder}")
@@ -114,16 +148,25 @@ class Tuner:
             raise SystemExit(ENDED_BY_SIGTERM)
         return results
 
-    def _open_log(self, multi_job: MultiJob, clock: Callable[[], float]) -> tuple[Path, RunLog]:
-        """The run's folder and its log. A MultiJob that is restored is told what is in there."""
-        if (folder := self._restored) is not None:
-            batches, earlier = replay(multi_job, folder)
-            return folder, RunLog(folder, lambda: earlier + clock(), batches)
-        folder = create_folder(self._run, name_of(self._trainable))
+    def _open_log(self, multi_job: MultiJob, clock: Callable[[], float]) -> tuple[Path, RunLog, TrialFiles]:
+        """The run's folder, its log, and what follows that. A MultiJob that is restored is told what is in there."""
+        folder = self._restored or create_folder(self._run, name_of(self._trainable))
+        files = TrialFiles(folder, lambda trial: multi_job.trials[trial].config)
+        if self._restored is not None:
+            batches, earlier = replay(multi_job, folder, files.take)
+            self._check_resume(multi_job)
+            return folder, RunLog(folder, lambda: earlier + clock(), batches, files.take), files
         save_settings(folder, self._space, self._tune, self._run)
-        log = RunLog(folder, clock)
+        log = RunLog(folder, clock, tell=files.take)
         log.write(self._first_line(folder))
-        return folder, log
+        return folder, log, files
+
+    def _check_resume(self, multi_job: MultiJob) -> None:
+        if multi_job.ending and self._resume.errored != "leave":
+            raise ValueError(
+                f"the search was over ({multi_job.ending}), so that no trial of it can be run again: leave "
+                f"{self._resume.errored}_errored out to see what it found, or begin a new search"
+            )
 
     def _start_search(self) -> MultiJob:
         tune = self._tune
@@ -151,7 +194,7 @@ class Tuner:
             session = self._open_session(folder, trainable)
             with closing(session):
                 loop = SearchLoop(multi_job, session, log, progress, clock, self._tune.time_budget)
-                interrupt = loop.run(resumed=self._restored is not None)
+                interrupt = loop.run(self._resume if self._restored is not None else None)
                 ending = {"stop_reason": _stop_reason(multi_job), "interrupted": interrupt.pressed}
                 log.write({"what": "closed", **ending})
         return interrupt

@@ -136,7 +136,7 @@ def test_a_storage_path_may_be_a_path_object(tmp_path: Path) -> None:
         (CheckpointConfig, {"checkpoint_score_order": "maximize"}, ["checkpoint_score_order", 'mean "max"']),
         (CheckpointConfig, {"checkpoint_score_attribute": 3}, ["checkpoint_score_attribute", "3"]),
         (CheckpointConfig, {"checkpoint_frequency": -1}, ["checkpoint_frequency", "-1"]),
-        (CheckpointConfig, {"checkpoint_at_end": True}, ["checkpoint_at_end", "checkpoint_frequency=1"]),
+        (CheckpointConfig, {"checkpoint_at_end": "yes"}, ["checkpoint_at_end", "True or False", "'yes'"]),
     ],
 )
 def test_what_becomes_of_failures_and_checkpoints_is_checked_too(

@@ -158,7 +158,9 @@ def test_without_a_terminal_a_search_prints_a_few_lines_and_a_summary(
     lines = lines_of_a_search(capfd, tmp_path, climb, num_samples=50)
     assert lines[0].startswith("run: RandomSearch(")
     assert lines[0].endswith(f"max score, in {tmp_path / 'run'}")
-    assert len(lines) < 10
+    assert len(lines) < 18
+    assert [line.split()[2] for line in lines if line.startswith("trial ")] == ["completed"] * 10
+    assert "and 40 more trials ended: 40 completed" in lines
     best, ended, trials, folder = lines[-4:]
     assert best.startswith("Best:    0.")
     assert "model/width=" in best

@@ -22,7 +22,7 @@ def test_what_a_trial_asks_for_stays_with_the_trainable_whatever_else_is_bound()
     for bound in (inside, outside, cloudpickle.loads(cloudpickle.dumps(inside))):
         assert resources_of(bound) == {"cpu": 2}
         check_trainable(bound)
-        assert as_function(bound, 0)({}) == [1]
+        assert as_function(bound)({}) == [1]
     assert resources_of(with_data) == {}
 
 
@@ -34,7 +34,7 @@ def test_a_class_keeps_its_parameters_under_its_resources() -> None:
             return {}
 
     bound = with_resources(with_parameters(Train, data=[1]), {"gpu": 0.5})
-    assert as_function(bound, 0).args[1] == {"data": [1]}  # type: ignore[attr-defined]
+    assert as_function(bound).args[1] == {"data": [1]}  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

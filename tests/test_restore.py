@@ -15,7 +15,7 @@ from gandiva_ray.core.model import Outcome
 from gandiva_ray.results import ResultGrid
 from gandiva_ray.run_log import FILE_NAME, Line, read_log
 from gandiva_ray.tuner import Tuner
-from searchers import ASHA, Hyperband, SuccessiveHalving, uniform
+from searchers import ASHA, Hyperband, SuccessiveHalving, grid_search, uniform
 from tests.conftest import Sessions
 from tests.test_tuner import Install, climb, press_ctrl_c_at
 
@@ -129,8 +129,8 @@ def test_what_is_no_run_is_named(tmp_path: Path, fake_runtime: Install) -> None:
 
 
 def test_arguments_of_ray_tunes_restore_say_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"Tuner\.restore has no 'resume_errored' \(Ray Tune has it\): leave it out"):
-        Tuner.restore(tmp_path, climb, resume_errored=True)
+    with pytest.raises(TypeError, match=r"Tuner\.restore has no 'resume_config' \(Ray Tune has it\): use resume_unf"):
+        Tuner.restore(tmp_path, climb, resume_config=None)
 
 
 def lines(folder: Path, what: str) -> list[Line]:
@@ -151,3 +151,87 @@ def test_a_failed_trial_is_tried_again_and_the_user_is_told(
     assert len(lines(tmp_path / "run", "retry")) == 2
     assert "Trial 00000 is tried again from its beginning (attempt 2): ValueError: cannot" in capsys.readouterr().out
     assert results[0].steps == 1
+
+
+def fail_after_four(config: dict[str, Any]) -> Any:
+    for step in range(1, 5):
+        yield {"score": config["x"] * step, "checkpoint": str(step)}
+    raise ValueError("cannot")
+
+
+def failed_search(folder: Path, searcher: Any = None) -> ResultGrid:
+    """Of three trials, of which the second fails after four reports."""
+
+    def train(config: dict[str, Any]) -> Any:
+        return fail_after_four(config) if config["x"] == 2 else climb_and_save(config)
+
+    return Tuner(
+        train,
+        param_space={"x": grid_search([1, 2, 3])},
+        tune_config=TuneConfig("score", "max", searcher=searcher),
+        run_config=RunConfig(name="run", storage_path=folder, verbose=0),
+    ).fit()
+
+
+@pytest.mark.parametrize("searcher", [None, ASHA(max_t=9, grace_period=9), SuccessiveHalving(max_t=9, grace_period=3)])
+def test_a_trial_that_failed_goes_on_from_its_checkpoint_if_that_is_asked_for(
+    tmp_path: Path, fake_runtime: Install, searcher: Any
+) -> None:
+    fake_runtime()
+    before = failed_search(tmp_path, searcher)
+    assert before.num_errors == 1
+    sessions = fake_runtime()
+    after = Tuner.restore(tmp_path / "run", climb_and_save, resume_errored=True).fit()
+    (retry,) = sessions[0].retried
+    assert (retry.trial, retry.step, retry.checkpoint) == ("00001", 4, "4")
+    assert (after[1].outcome, after[1].steps, after.num_errors) == (Outcome.COMPLETED, 9, 0)
+    assert [findings(before)[i] for i in (0, 2)] == [findings(after)[i] for i in (0, 2)]
+    assert set(reports(tmp_path / "run").values()) == {1}
+    fake_runtime()
+    assert findings(Tuner.restore(tmp_path / "run", climb_and_save).fit()) == findings(after)
+
+
+def test_a_trial_that_failed_begins_anew_if_that_is_asked_for(tmp_path: Path, fake_runtime: Install) -> None:
+    fake_runtime()
+    failed_search(tmp_path)
+    sessions = fake_runtime()
+    after = Tuner.restore(tmp_path / "run", climb, restart_errored=True).fit()
+    (retry,) = sessions[0].retried
+    assert (retry.step, retry.checkpoint) == (0, None)
+    assert (after[1].outcome, after[1].steps) == (Outcome.COMPLETED, 9)
+    assert list(after[1].metrics_dataframe["score"]) == [2 * step / 9 for step in range(1, 10)]
+
+
+def test_a_trial_that_failed_stays_so_otherwise(tmp_path: Path, fake_runtime: Install) -> None:
+    fake_runtime()
+    before = failed_search(tmp_path)
+    sessions = fake_runtime()
+    assert findings(Tuner.restore(tmp_path / "run", climb).fit()) == findings(before)
+    assert sessions[0].retried == []
+
+
+def test_trials_that_had_not_ended_may_be_left_as_they_are(tmp_path: Path, fake_runtime: Install) -> None:
+    fake_runtime(before_poll=press_ctrl_c_at(5))
+    fit(tmp_path, num_samples=4, searcher=None)
+    sessions = fake_runtime()
+    results = Tuner.restore(tmp_path / "run", climb, resume_unfinished=False).fit()
+    assert sessions[0].retried == []
+    assert results.counts[Outcome.CUT] + results.counts.get(Outcome.NEVER_STARTED, 0) > 0
+    assert results.stop_reason == "all trials ended"
+
+
+def test_whether_a_run_can_be_restored(tmp_path: Path, fake_runtime: Install) -> None:
+    assert not Tuner.can_restore(tmp_path)
+    fake_runtime()
+    fit(tmp_path)
+    assert Tuner.can_restore(tmp_path / "run")
+
+
+def test_arguments_of_restore_that_contradict_each_other_are_refused(tmp_path: Path, fake_runtime: Install) -> None:
+    fake_runtime()
+    fit(tmp_path)
+    with pytest.raises(ValueError, match=r"resume_errored=True\) or begin anew \(restart_errored=True"):
+        Tuner.restore(tmp_path / "run", climb, resume_errored=True, restart_errored=True)
+    with pytest.raises(ValueError, match="param_space is not the one that the search began with: leave it out"):
+        Tuner.restore(tmp_path / "run", climb, param_space={"x": 1})
+    Tuner.restore(tmp_path / "run", climb, param_space={"x": uniform(0, 1)})

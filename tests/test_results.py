@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from gandiva_ray.core.model import Outcome
 from gandiva_ray.core.search import TrialReported
 from gandiva_ray.results import Result, ResultGrid, flatten
 from gandiva_ray.run_log import Reports, RunLog, line_of
+from gandiva_ray.trial.checkpoint import Checkpoint
 
 
 def grid(
@@ -95,10 +97,9 @@ def test_a_stopped_trial_may_be_the_best(tmp_path: Path) -> None:
     assert results.get_best_result().outcome is Outcome.STOPPED
 
 
-@pytest.mark.parametrize("scope", ["avg", "last-5-avg", "best"])
-def test_scopes_that_are_not_there_are_refused(tmp_path: Path, scope: Any) -> None:
-    with pytest.raises(ValueError, match=f'"last" or "all".*not supported yet.*\'{scope}\''):
-        grid(tmp_path, [[1]]).get_best_result(scope=scope)
+def test_scopes_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="scope is one of last, all, avg, last-5-avg, last-10-avg; got 'best'"):
+        grid(tmp_path, [[1]]).get_best_result(scope="best")  # type: ignore[arg-type]
 
 
 def test_a_wrong_mode_is_refused(tmp_path: Path) -> None:
@@ -178,3 +179,36 @@ def test_errors_and_outcomes_are_counted(tmp_path: Path) -> None:
 
 def test_flatten_joins_names() -> None:
     assert flatten({"a": {"b": {"c": 1}, "d": 2}, "e": {}}) == {"a/b/c": 1, "a/d": 2, "e": {}}
+
+
+@pytest.mark.parametrize(
+    ("scope", "mode", "best"),
+    [("avg", "max", "00000"), ("avg", "min", "00001"), ("last-5-avg", "max", "00001"), ("last-10-avg", "max", "00000")],
+)
+def test_the_best_may_be_of_the_mean(tmp_path: Path, scope: Any, mode: Any, best: str) -> None:
+    results = grid(tmp_path, [[50, 1, 1, 1, 1, 1], [2, 2, 2, 2, 2, 2]])
+    assert results.get_best_result(mode=mode, scope=scope).trial_id == best
+
+
+def test_the_best_checkpoint_is_by_the_metrics_that_it_was_reported_with(tmp_path: Path) -> None:
+    (result,) = grid(tmp_path, [[1]])
+    kept = [
+        (Checkpoint("/a"), {"eval": {"loss": 3}}),
+        (Checkpoint("/b"), {"eval": {"loss": 1}}),
+        (Checkpoint("/c"), {}),
+    ]
+    result = replace(result, best_checkpoints=kept)
+    best = [result.get_best_checkpoint("eval/loss", mode) for mode in ("min", "max")]
+    assert [checkpoint and checkpoint.path for checkpoint in best] == ["/b", "/a"]
+    with pytest.raises(
+        RuntimeError, match="no checkpoint of trial 00000 was reported with 'loss', only with eval/loss"
+    ):
+        result.get_best_checkpoint("loss", "min")
+    assert replace(result, best_checkpoints=()).get_best_checkpoint("loss", "min") is None
+
+
+def test_a_notebook_shows_a_table(tmp_path: Path) -> None:
+    results = grid(tmp_path, [[1], [{"score": "<b>"}]])
+    assert "<tr><th>trials</th><td>2 completed</td></tr>" in results._repr_html_()
+    assert "<td>&lt;b&gt;</td>" in results[1]._repr_html_()
+    assert "<th>model/width</th><td>1</td>" in results[1]._repr_html_()

@@ -90,6 +90,7 @@ def report(trial: str, step: int, **metrics: Any) -> dict[str, Any]:
                 "step": 5,
                 "checkpoint": "/c",
                 "reason": "it was killed",
+                "anew": False,
             },
         ),
         (DropCheckpoint("00000", "/c"), {"what": "drop", "trial": "00000", "checkpoint": "/c"}),

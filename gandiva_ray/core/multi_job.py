@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
-from typing import Any
+from typing import Any, Literal
 
 from gandiva_ray.core.model import Outcome, TrialId
 from gandiva_ray.core.search import (
@@ -37,6 +37,7 @@ _MOST_NEW = 64
 _MISTAKES_THAT_END_A_SEARCH = 3
 # A trial that is lost with its node is tried again whatever FailureConfig says; one that takes nodes down is not.
 _MOST_LOSSES = 3
+_RESTORED = "the search was restored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +49,17 @@ class TimeUp:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Run the trial once more, in a new process: from a checkpoint that it saved with its report `step`, if any."""
+    """Run the trial once more, in a new process: from a checkpoint that it saved with its report `step`, if any.
+
+    `anew` means that nothing counts any more of what it reported before.
+    """
 
     create: Create
     attempt: int
     step: int
     checkpoint: str | None
     reason: str
+    anew: bool = False
 
     @property
     def trial(self) -> TrialId:
@@ -102,6 +107,21 @@ class Failures:
     end_search: bool = False
 
 
+Errored = Literal["leave", "resume", "restart"]
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """How a search goes on whose trials all lost their processes.
+
+    Trials that had not ended run on from their last checkpoints, or, where not `unfinished`, end as they are. Those
+    that had failed stay so ("leave"), go on from their last checkpoints ("resume") or begin anew ("restart").
+    """
+
+    unfinished: bool = True
+    errored: Errored = "leave"
+
+
 StopRule = Callable[[TrialId, Mapping[str, Any]], str]
 """Why a trial that reported these metrics has done enough; "" where it goes on."""
 
@@ -123,7 +143,7 @@ class TrialRecord:
     `until` is the milestone it has been given. `best_value` is the best finite value of the metric at any report.
     `attempt` counts its processes, `earlier_seconds` are what those before the present one had received;
     `checkpoints` are those kept, the latest last. A parked trial whose process is `gone` gets a new one when it is
-    promoted.
+    promoted. One that is not `judged` had ended for its searcher, which hears nothing of it any more.
     """
 
     trial: TrialId
@@ -136,6 +156,7 @@ class TrialRecord:
     losses: int = 0
     earlier_seconds: float = 0.0
     gone: bool = False
+    judged: bool = True
     checkpoints: list[Saved] = field(default_factory=list)
     state: TrialState = TrialState.WAITING
     step: int = 0
@@ -184,6 +205,7 @@ class MultiJob:
         self._problem = problem
         self._name = type(algorithm).__name__
         self._searcher = algorithm.start(problem)
+        self._longest: int | None = getattr(algorithm, "max_t", None)
         self._limit = max_concurrent_trials or _NO_LIMIT
         self._target = target
         self._failures = failures
@@ -195,6 +217,11 @@ class MultiJob:
         self._starved = ""
         self._measured = False  # whether any report held the metric
         self._mistaken = 0  # trials whose report lacked it
+
+    @property
+    def metric(self) -> str | None:
+        """What its trials are judged by."""
+        return self._problem.metric
 
     @property
     def done(self) -> bool:
@@ -219,16 +246,31 @@ class MultiJob:
         states = {state.value: n for state, n in self._in_state.items() if state is not TrialState.ENDED}
         return {name: n for name, n in (*states.items(), *((o.value, n) for o, n in self._ended_as.items())) if n}
 
-    def resume(self) -> list[Effect]:
-        """What to do when nothing of the search runs any more: each trial that has not ended once more."""
-        unended = [record for record in self.trials.values() if record.state is not TrialState.ENDED]
-        return [effect for record in unended for effect in self._lose(record, "the search was restored")]
+    def resume(self, how: Resume = Resume()) -> list[Effect]:
+        """What to do when nothing of the search runs any more.
+
+        The searcher has dropped the trials that failed, and hears nothing of those that go on: they run to its `max_t`
+        if it has one, else to their end. A search that was over (`ending`) stays so.
+        """
+        records = list(self.trials.values())
+        unended = [record for record in records if record.state is not TrialState.ENDED]
+        failed = [record for record in records if record.outcome in (Outcome.FAILED, Outcome.LOST)]
+        effects: list[Effect] = []
+        for record in unended:
+            effects += self._lose(record, _RESTORED) if how.unfinished else self._leave(record)
+        if how.errored != "leave" and not self.ending:
+            effects += [effect for record in failed for effect in self._revive(record, anew=how.errored == "restart")]
+        return self._in_force(effects)
 
     def handle(self, *events: TrialEvent | TimeUp) -> list[Effect]:
         """What to do about all that happened. Without events, what to begin with."""
         effects = [effect for event in events for effect in self._on(event)]
         if not self.ending:
             effects += self._fill()
+        return self._in_force(effects)
+
+    def _in_force(self, effects: Iterable[Effect]) -> list[Effect]:
+        """Without those for trials that ended meanwhile."""
         return [
             effect
             for effect in effects
@@ -273,7 +315,9 @@ class MultiJob:
 
     def _reported(self, event: TrialReported) -> list[Effect]:
         record = self.trials[event.trial]
-        if self.ending or record.state is TrialState.ENDED or event.attempt != record.attempt:
+        if record.state is TrialState.ENDED or event.attempt != record.attempt:
+            return []
+        if self.ending and event.step > record.step:
             return []  # so the trial that reached the target keeps that report as its last
         return [*self._saved(record, event), *self._judged(record, event)]
 
@@ -298,9 +342,7 @@ class MultiJob:
     def _judged(self, record: TrialRecord, event: TrialReported) -> list[Effect]:
         if event.step <= record.step:  # repeated, or made once more by another attempt
             active = record.state in (TrialState.WAITING, TrialState.RUNNING)
-            if event.step == record.step and active and _at_milestone(record):
-                self._move(record, TrialState.PARKED)
-            return []
+            return self._rest(record) if event.step == record.step and active and _at_milestone(record) else []
         record.step, record.metrics = event.step, event.metrics
         record.device_seconds = record.earlier_seconds + event.device_seconds
         value = None if self._problem.metric is None else _number(event.metrics.get(self._problem.metric))
@@ -314,9 +356,22 @@ class MultiJob:
             return self._mistake(record, self._problem.metric)
         if self._stop_rule is not None and (reason := self._stop_rule(record.trial, event.metrics)):
             return [self._stop(record, reason, Outcome.COMPLETED)]
-        self._move(record, TrialState.PARKED if _at_milestone(record) else TrialState.RUNNING)
+        effects = self._rest(record) if _at_milestone(record) else self._run(record)
+        if not record.judged:
+            return effects
         numbers = {key: number for key, raw in event.metrics.items() if (number := _number(raw)) is not None}
         return self._act(self._searcher.report(event.trial, event.step, numbers))
+
+    def _run(self, record: TrialRecord) -> list[Effect]:
+        self._move(record, TrialState.RUNNING)
+        return []
+
+    def _rest(self, record: TrialRecord) -> list[Effect]:
+        """At its milestone: it waits there for its searcher's word, if that has any to say."""
+        if record.judged:
+            self._move(record, TrialState.PARKED)
+            return []
+        return [self._stop(record, f"reached {record.until} reports, the most there are", Outcome.COMPLETED)]
 
     def _ended(self, event: TrialEnded) -> list[Effect]:
         record = self.trials[event.trial]
@@ -337,10 +392,15 @@ class MultiJob:
         self._move(record, TrialState.ENDED)
         self._ended_as[event.outcome] += 1
         self._promoted.pop(event.trial, None)
-        effects = [] if self.ending else self._act(self._searcher.ended(event.trial, event.outcome))
+        effects = self._tell_end(record, event.outcome)
         if self._failures.end_search and event.outcome in (Outcome.FAILED, Outcome.LOST):
             effects += self._end(f"trial {record.trial} failed: {event.reason}", _cut)
         return [*effects, *self._count_mistake(record)] if mute and metric is not None else effects
+
+    def _tell_end(self, record: TrialRecord, outcome: Outcome) -> list[Effect]:
+        if self.ending or not record.judged:
+            return []
+        return self._act(self._searcher.ended(record.trial, outcome))
 
     def _goes_on(self, record: TrialRecord, outcome: Outcome) -> bool:
         """Whether the trial, which ended by itself, is to be tried once more."""
@@ -369,6 +429,31 @@ class MultiJob:
         create = Create(record.trial, record.config, record.until, record.weight, record.exclusive)
         step, checkpoint = (last.step, last.path) if last is not None else (0, None)
         return Retry(create, record.attempt, step, checkpoint, reason)
+
+    def _leave(self, record: TrialRecord) -> list[Effect]:
+        """It had not ended, and shall not go on."""
+        end = self._end_without_process(record, _RESTORED, _cut(record))
+        return [end, *self._tell_end(record, end.outcome)]
+
+    def _revive(self, record: TrialRecord, *, anew: bool) -> list[Effect]:
+        """It failed, and shall go on outside of its searcher's judgement."""
+        drops = self._forget(record) if anew else []
+        if record.outcome is not None:
+            self._ended_as[record.outcome] -= 1
+        record.outcome, record.error, record.judged = None, "", False
+        record.failures = record.losses = 0
+        record.until = self._longest
+        return [*drops, replace(self._retry(record, _RESTORED), anew=anew)]
+
+    def _forget(self, record: TrialRecord) -> list[DropCheckpoint]:
+        """All that it reported and saved."""
+        drops = [DropCheckpoint(record.trial, saved.path) for saved in record.checkpoints]
+        record.checkpoints, record.step, record.metrics, record.best_value = [], 0, {}, None
+        if self.best is record:
+            self.best = None
+            for other in self.trials.values():
+                self._compare(other)
+        return drops
 
     def _fill(self) -> list[Effect]:
         """Let trials run up to the limit: those that were promoted first, then new ones."""
@@ -431,6 +516,10 @@ class MultiJob:
         if not record.gone:
             self._move(record, TrialState.STOPPING)
             return StopTrial(record.trial, reason, outcome)
+        return self._end_without_process(record, reason, outcome)
+
+    def _end_without_process(self, record: TrialRecord, reason: str, outcome: Outcome) -> TrialEnded:
+        self._promoted.pop(record.trial, None)
         record.outcome, record.reason = outcome, reason
         self._move(record, TrialState.ENDED)
         self._ended_as[outcome] += 1
@@ -450,6 +539,13 @@ class MultiJob:
             return
         if record.best_value is None or self._better(value, record.best_value):
             record.best_value = value
+            self._compare(record)
+
+    def _compare(self, record: TrialRecord) -> None:
+        """It may be the best one now."""
+        value = record.best_value
+        if value is None:
+            return
         if self.best is None or self.best.best_value is None or self._better(value, self.best.best_value):
             self.best = record
 

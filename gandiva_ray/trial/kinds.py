@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gandiva_ray.trial.checkpoint import Checkpoint
-from gandiva_ray.trial.session import get_checkpoint, get_context, report
+from gandiva_ray.trial.session import TrialStopped, get_checkpoint, get_context, report, save_last
 
 
 class Trainable:
     """A training run as a class, as with Ray Tune: override `setup` and `step`, and what else you need.
 
     `step` returns the metrics of one report; {"done": True} among them ends the trial. Where
-    `CheckpointConfig(checkpoint_frequency=n)` asks for it, `save_checkpoint` is called after every n-th step, and
-    `load_checkpoint` in a new process before its first one.
+    `CheckpointConfig(checkpoint_frequency=n)` asks for it, `save_checkpoint` is called after every n-th step, with
+    `checkpoint_at_end=True` after the last one, and `load_checkpoint` in a new process before its first one.
     """
 
     def __init__(self, config: dict[str, Any] | None = None, **parameters: Any) -> None:
@@ -66,9 +66,12 @@ class Trainable:
 
 
 def run_class(
-    cls: Callable[..., Trainable], parameters: Mapping[str, Any], frequency: int, config: dict[str, Any]
+    cls: Callable[..., Trainable], parameters: Mapping[str, Any], frequency: int, at_end: bool, config: dict[str, Any]
 ) -> None:
-    """Train as the class says. With a `frequency` above 0 every so many steps come with a checkpoint."""
+    """Train as the class says. With a `frequency` above 0 every so many steps come with a checkpoint.
+
+    With `at_end` the last one does; that of a trial which is told to stop in `report` follows after it.
+    """
     run = cls(config, **parameters)
     try:
         checkpoint = get_checkpoint()
@@ -81,8 +84,14 @@ def run_class(
                 raise TypeError(f"{type(run).__name__}.step() returned {metrics!r}: return a dict of metrics")
             run.training_iteration += 1
             done = bool(metrics.get("done", False))
-            due = frequency > 0 and run.training_iteration % frequency == 0
-            report(metrics, checkpoint=_save(run) if due else None)
+            due = (frequency > 0 and run.training_iteration % frequency == 0) or (done and at_end)
+            checkpoint = _save(run) if due else None
+            try:
+                report(metrics, checkpoint=checkpoint)
+            except TrialStopped:
+                if at_end and not due:
+                    save_last(_save(run))
+                raise
     finally:
         run.cleanup()
 

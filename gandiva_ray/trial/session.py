@@ -54,6 +54,7 @@ class Session:
         self._step = launch.step
         self.checkpoint = Checkpoint(launch.checkpoint) if launch.checkpoint is not None else None
         self._stopping = False
+        self._last: Message = {}
         self._lock = threading.RLock()  # a signal handler may report while its thread is in here
 
     @property
@@ -93,9 +94,16 @@ class Session:
             self._step = self._page.steps = step
             values.setdefault("training_iteration", step)
             saved = checkpoint.path if checkpoint is not None else None
-            self.say({"op": "report", "step": step, "metrics": values, "checkpoint": saved})
+            self._last = {"op": "report", "step": step, "metrics": values, "checkpoint": saved}
+            self.say(self._last)
         if not last:
             self.boundary(step)
+
+    def save_last(self, checkpoint: Checkpoint) -> None:
+        """A checkpoint for the report that was made last, by a trial that was told to stop there."""
+        with self._lock:
+            checkpoint.save(self._folder / f"checkpoint_{self._step:06d}")
+            self.say({**self._last, "checkpoint": checkpoint.path})
 
     def boundary(self, step: int = 0) -> None:
         """Where a trial is suspended, parked or stopped. `step` is the report that was just made, 0 between reports."""
@@ -177,6 +185,11 @@ def report(metrics: Mapping[str, Any], *, checkpoint: Checkpoint | None = None, 
             "Checkpoint.from_dict({...})"
         )
     _here("report").report(metrics, checkpoint)
+
+
+def save_last(checkpoint: Checkpoint) -> None:
+    """Send a checkpoint after the last report, from a trial that was told to stop in it."""
+    _here("save_last").save_last(checkpoint)
 
 
 def get_checkpoint() -> Checkpoint | None:

@@ -72,3 +72,18 @@ def test_a_class_saves_every_so_often_and_goes_on_in_another_process(template: F
 def test_a_generator_reports_what_it_yields(template: FakeTemplate) -> None:
     trial = template.run({"do": "generate"})
     assert [metrics.get("value", metrics.get("_metric")) for metrics in trial.metrics()] == [1, 2.5]
+
+
+def test_a_class_saves_its_last_step_where_that_is_asked_for(template: FakeTemplate) -> None:
+    trial = template.run({"do": "run_counter", "end": 3, "at_end": True})
+    assert [path and Path(path).name for path in checkpoints(trial)] == [None, None, "checkpoint_000003"]
+
+
+def test_a_class_that_is_stopped_between_two_steps_saves_the_last_one(template: FakeTemplate) -> None:
+    trial = template.launch({"do": "run_counter", "at_end": True}, until=2)
+    trial.resume()
+    trial.next("parked")
+    trial.say("stop")
+    assert trial.exit_code() == 0
+    assert [path and Path(path).name for path in checkpoints(trial)] == [None, None, "checkpoint_000002"]
+    assert trial.last()["op"] == "stopped"

@@ -303,7 +303,8 @@ class Counter(kinds.Trainable):
 
 
 def run_counter(config: Config) -> None:
-    kinds.run_class(Counter, {"start": config.get("start", 0)}, config.get("frequency", 0), dict(config))
+    saves = config.get("frequency", 0), config.get("at_end", False)
+    kinds.run_class(Counter, {"start": config.get("start", 0)}, *saves, dict(config))
 
 
 def generate(config: Config) -> None:
