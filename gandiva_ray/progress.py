@@ -310,7 +310,7 @@ def _device(device: DeviceView) -> Text:
 
 
 def _ended(trial: Ended) -> Text:
-    after = f" after {trial.steps} reports" if trial.steps else ""
+    after = f" after {trial.steps} report{'s' if trial.steps > 1 else ''}" if trial.steps else ""
     if trial.outcome in (Outcome.FAILED, Outcome.LOST):
         return Text(f"trial {trial.trial} {trial.outcome.value}{after}: {trial.reason}", style="red")
     value = f" at {_short(trial.value)}" if trial.value is not None else ""

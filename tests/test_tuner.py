@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import math
 import os
@@ -572,3 +573,11 @@ def test_every_trial_ends_in_one_state_and_has_one_row(
     for result in results:
         assert len(result.metrics_dataframe) == result.steps
         assert (result.error is not None) == (result.outcome in (Outcome.FAILED, Outcome.LOST))
+
+
+def test_a_search_runs_in_a_notebook_whose_event_loop_runs(tmp_path: Path, fake_runtime: Install) -> None:
+    async def cell() -> ResultGrid:
+        return search(tmp_path, climb, num_samples=2, verbose=1)
+
+    fake_runtime()
+    assert asyncio.run(cell()).num_terminated == 2
