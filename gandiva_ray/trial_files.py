@@ -43,7 +43,8 @@ class TrialFiles:
     """Told every line of a run's log, from the first, it writes the files anew: so no report is there twice.
 
     Rows are buffered, so that no file stays open and none is opened for each report. The last row of a trial is written
-    when it ends, or at the close.
+    when it ends, or at the close. `problem` is why the first file that could not be written was not: the search goes on
+    without it, for its log has everything.
     """
 
     def __init__(self, folder: Path, config_of: Callable[[TrialId], Mapping[str, Any]]) -> None:
@@ -53,8 +54,15 @@ class TrialFiles:
         self._began_at = 0.0
         self._flushed_at = 0.0
         self._buffered = 0
+        self.problem = ""
 
     def take(self, line: Line) -> None:
+        try:
+            self._take(line)
+        except OSError as error:
+            self.problem = self.problem or str(error)
+
+    def _take(self, line: Line) -> None:
         match line:
             case {"what": "run" | "restored", "at": at, "started_at": now}:
                 self._began_at = datetime.datetime.fromisoformat(now).timestamp() - at
@@ -75,7 +83,10 @@ class TrialFiles:
 
     def close(self) -> None:
         for trial in self._trials.values():
-            _write(trial, len(trial.rows))
+            try:
+                _write(trial, len(trial.rows))
+            except OSError as error:
+                self.problem = self.problem or str(error)
 
     def _trial(self, trial: TrialId) -> _Trial:
         return self._trials.setdefault(trial, _Trial())

@@ -142,6 +142,8 @@ class Tuner:
             interrupt = self._search(multi_job, trainable, folder, log, progress, clock)
         if multi_job.error:
             raise RuntimeError(f"{multi_job.error}. What the trials reported is in {folder}")
+        if files.problem:
+            progress.note(f"Not all files of the trials could be written, the log is whole: {files.problem}")
         results = self._results(multi_job, folder, interrupt.pressed)
         progress.finish(results, clock())
         if interrupt.terminated:

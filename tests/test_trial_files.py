@@ -84,3 +84,17 @@ def test_a_trial_that_is_tried_again_has_each_report_once(tmp_path: Path, fake_r
     run = RunConfig(name="run", storage_path=tmp_path, verbose=0, failure_config=FailureConfig(max_failures=2))
     (result,) = Tuner(train, tune_config=TuneConfig("score", "max"), run_config=run).fit()
     assert [(row["training_iteration"], row["done"]) for row in rows(Path(result.path or ""))] == [(1, False)]
+
+
+def test_a_file_that_cannot_be_written_is_said_and_harms_nobody(
+    tmp_path: Path, fake_runtime: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def block(poll: int) -> None:
+        if poll == 1:
+            (tmp_path / "run" / "00001").touch()  # a file where the folder of the second trial is to be
+
+    fake_runtime(before_poll=block)
+    results = search(tmp_path, climb, num_samples=2, verbose=1)
+    assert results.num_terminated == 2
+    assert "Not all files of the trials could be written, the log is whole: [Errno" in capsys.readouterr().out
+    assert len(results[1].metrics_dataframe) == 9

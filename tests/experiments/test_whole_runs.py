@@ -9,6 +9,7 @@ from tests.whole_runs import Run, run_python
 
 OUR_LINES = re.compile(
     r"train_[\d_-]+: ASHA\(.*|\[\d:\d\d:\d\d\] .* reports, .*|(Best|Ended|Trials|Folder): .*"
+    r"|trial \d{5} (stopped|completed) .*"
     r"|4 configurations in .*|first at accuracy 0.99: .*|best: trial .*|all of it: .*"
 )
 
