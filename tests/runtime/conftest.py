@@ -18,9 +18,9 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("journal") / "cluster.sqlite"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def embedded_ray(journal: Path, pytestconfig: pytest.Config) -> None:
-    """Shared by the tests that follow each other; `shut_down_ray` ends it."""
+    """Shared by the modules that follow each other; `shut_down_ray` ends it."""
     if ray.is_initialized():
         return
     os.environ.pop("RAY_ADDRESS", None)
