@@ -115,7 +115,6 @@ KINDS = [
     kinds.joblib_processes,
     kinds.pure_python,
     kinds.pool,
-    kinds.pool_left_open,
     kinds.process_executor,
     kinds.thread_that_reports,
     kinds.shell,
@@ -123,7 +122,12 @@ KINDS = [
     kinds.moves_away,
     kinds.alarm_clock,
 ]
-NOT_CALLED_HERE = [kinds.own_signal_handlers, kinds.closes_its_output, kinds.threads_that_report]
+NOT_CALLED_HERE = [
+    kinds.own_signal_handlers,
+    kinds.closes_its_output,
+    kinds.threads_that_report,
+    kinds.pool_left_open,
+]
 
 
 @pytest.fixture(scope="module")
