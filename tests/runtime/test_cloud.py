@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import ray
-
 from gandiva_ray.core.model import Outcome
 from gandiva_ray.run_log import read_log
 from tests.runtime.test_cluster import MakeCluster, make_cluster
