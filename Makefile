@@ -4,12 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint
+.PHONY: demo test lint test-slow
 demo: $(INSTALLED)
 	$(BIN)/python -m experiments demo
 
 test: lint
 	$(BIN)/python -m pytest
+
+test-slow: $(INSTALLED)
+	$(BIN)/python -m pytest -m slow
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -348,12 +348,13 @@ def test_sigterm_saves_the_search_and_ends_the_script(tmp_path: Path, fake_runti
         if poll == 5:
             os.kill(os.getpid(), signal.SIGTERM)
 
+    before = signal.getsignal(signal.SIGTERM)
     sessions = fake_runtime(before_poll=terminate)
     with pytest.raises(SystemExit) as end:
         search(tmp_path, endless, num_samples=6)
     assert end.value.code == 143
     assert sessions[0].closed
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is before
     last = list(read_log(tmp_path / "run"))[-1]
     assert (last["what"], last["interrupted"]) == ("closed", True)
 

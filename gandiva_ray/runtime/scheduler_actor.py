@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import sqlite3
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -62,6 +63,7 @@ class SchedulerActor:
         self._settings = settings
         self._journal_path = Path()
         self._journal: Journal | None = None
+        self._journal_fault = ""
         self._payloads: dict[JobId, Payload] = {}
         self._multi_jobs: dict[MultiJobId, _MultiJob] = {}
         self._idle_since = time.monotonic()
@@ -93,6 +95,8 @@ class SchedulerActor:
     async def open(self, multi_job: MultiJobId, driver: str) -> None:
         """`driver` says, for people, where the driver runs."""
         self._multi_jobs[multi_job] = _MultiJob(driver, heard_at=time.monotonic())
+        if self._journal_fault:
+            self._multi_jobs[multi_job].outbox.put(Noticed(self._journal_fault))
 
     async def stop(self, multi_job: MultiJobId, reason: str) -> None:
         """Have the driver end its search."""
@@ -155,11 +159,24 @@ class SchedulerActor:
         stamped = [replace(event, at=now) for event in events]
         before = {job for event in stamped for job in self._at_stake(event)}
         decisions = self._core.handle(*stamped)
-        assert self._journal is not None
-        self._journal.append(now, stamped, decisions)
+        self._record(now, stamped, decisions)
         self._book(stamped, before)
         self._dispatch(decisions)
         self._arm(now)
+
+    def _record(self, at: float, events: Sequence[Event], decisions: Sequence[Decision]) -> None:
+        """Trials matter more than the journal: one that cannot be written is given up, and that is said."""
+        assert self._journal is not None
+        if self._journal_fault:
+            return
+        try:
+            self._journal.append(at, events, decisions)
+        except sqlite3.Error as error:
+            self._journal_fault = (
+                f"The cluster's journal {self._journal_path} ends here: it cannot be written ({error})"
+            )
+            for entry in self._multi_jobs.values():
+                entry.outbox.put(Noticed(self._journal_fault))
 
     def _dispatch(self, decisions: Iterable[Decision]) -> None:
         by_node: dict[NodeId, list[Order]] = {}
@@ -233,6 +250,7 @@ class SchedulerActor:
             self._journal_path = asked.with_stem(f"{asked.stem}-{count}")
         self._journal_path.parent.mkdir(parents=True, exist_ok=True)
         policy: Any = self._core.policy
+        self._journal_fault = ""
         header = {"policy": type(policy).__name__, "knobs": dataclasses.asdict(policy), "ray": ray.__version__}
         self._journal = Journal.create(self._journal_path, header)
 

@@ -23,7 +23,8 @@ class Trainable:
     def __init__(self, config: dict[str, Any] | None = None, **parameters: Any) -> None:
         self.config = config or {}
         self.training_iteration = 0
-        self.setup(self.config, **parameters)
+        setup: Any = self.setup  # a subclass names its parameters
+        setup(self.config, **parameters)
 
     @property
     def iteration(self) -> int:
@@ -43,8 +44,8 @@ class Trainable:
         """The trial's folder."""
         return get_context().get_trial_dir()
 
-    def setup(self, config: dict[str, Any], **parameters: Any) -> None:
-        """Called once, before the first step; `parameters` are those of `with_parameters`."""
+    def setup(self, config: dict[str, Any]) -> None:
+        """Called once, before the first step. Add keyword arguments for what `with_parameters` gives."""
 
     def step(self) -> dict[str, Any]:
         raise NotImplementedError(f"{type(self).__name__} has no step(): define it, and return a dict of metrics")

@@ -80,6 +80,7 @@ def test_reports_that_were_made_are_compared_with_the_log(
     assert (faults._lost_reports(grid(tmp_path, made, outcome, len(logged)), lines) == []) is right
 
 
+@pytest.mark.slow
 def test_searches_with_faults_end_whole_and_nothing_is_left(tmp_path: Path) -> None:
     without = [fault for fault in FAULTS if fault not in (TRIAL, ACTOR, CTRL_C)]
     options = [word for fault in without for word in ("--without", fault)]

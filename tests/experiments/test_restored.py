@@ -8,6 +8,7 @@ from experiments import restored
 from experiments.restored import Round
 
 
+@pytest.mark.slow
 def test_a_killed_search_ends_as_if_nobody_had_disturbed_it(capfd: pytest.CaptureFixture[str]) -> None:
     restored.main(["--times", "1", "--seed", "3"])
     out = capfd.readouterr().out

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.whole_runs import Run, run_python
 
 OUR_LINES = re.compile(
@@ -43,6 +45,7 @@ def test_many_trials_completes_and_hears_of_all_and_leaves_nothing_running(tmp_p
     assert lines[2] == "8 of 8 completed, 16 of 16 reports arrived"
 
 
+@pytest.mark.slow
 def test_do_nothing_finds_the_processes_that_it_measures_and_leaves_nothing_running(tmp_path: Path) -> None:
     code = "from experiments.do_nothing import growth, measure; print(growth(measure('gandiva', 20)))"
     run = run_python("-c", code, home=tmp_path)
@@ -50,6 +53,7 @@ def test_do_nothing_finds_the_processes_that_it_measures_and_leaves_nothing_runn
     assert [line.split()[1] for line in run.out.splitlines()[2:]] == ["driver", "agent", "scheduler"]
 
 
+@pytest.mark.slow
 def test_many_reports_hears_of_all_and_leaves_nothing_running(tmp_path: Path) -> None:
     run = run_python("-m", "experiments", "many_reports", "--trials", "6", "--reports", "10", home=tmp_path)
     assert_clean(run)

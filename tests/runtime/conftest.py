@@ -36,7 +36,7 @@ def embedded_ray(journal: Path, pytestconfig: pytest.Config) -> None:
     tune.init(cluster.address, journal=journal)
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def shut_down_ray() -> Iterator[None]:
     yield
     tune.shutdown()

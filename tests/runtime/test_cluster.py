@@ -195,7 +195,7 @@ def test_trials_of_an_agent_that_dies_are_tried_again_under_a_new_one(
     make_cluster({"num_cpus": 1})
     tune.init()
     eventually(lambda: num_devices() == 1, 30, "the device is there")
-    agents = [p for p in psutil.process_iter() if p.name().startswith("ray::NodeAgent")]
+    agents = [p for p in psutil.Process().children(recursive=True) if p.name().startswith("ray::NodeAgent")]
 
     def train(config: dict[str, Any]) -> None:
         for step in range(1, 6):
@@ -213,7 +213,7 @@ def test_trials_of_an_agent_that_dies_are_tried_again_under_a_new_one(
 def test_when_the_scheduler_dies_the_search_says_so(make_cluster: MakeCluster, tmp_path: Path) -> None:
     make_cluster({"num_cpus": 1})
     tune.init()
-    (scheduler,) = [p for p in psutil.process_iter() if p.name().startswith("ray::Scheduler")]
+    (scheduler,) = [p for p in psutil.Process().children(recursive=True) if p.name().startswith("ray::Scheduler")]
 
     def train(config: dict[str, Any]) -> None:
         tune.report({"value": 1.0})

@@ -174,3 +174,22 @@ def test_a_stopped_trial_with_a_handler_of_its_own_is_killed(tmp_path: Path) -> 
     assert results.counts == {Outcome.CUT: 1}
     pids = [line["pid"] for line in read_log(tmp_path / "run") if line["what"] == "started"]
     eventually(lambda: not any(map(psutil.pid_exists, pids)), 10, "it is gone")
+
+
+def test_a_journal_that_cannot_be_written_is_given_up_and_said(
+    tmp_path: Path, journal: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with tiny_disk(tmp_path / "disk") as disk:
+        tune.init(devices=2, journal=disk / "journal.sqlite")
+        with suppress(OSError), (disk / "ballast").open("wb") as file:
+            while True:
+                file.write(bytes(512))
+        results = tune.Tuner(
+            trainables.count,
+            param_space={"steps": 20},
+            tune_config=tune.TuneConfig("value", "max", num_samples=30),
+            run_config=tune.RunConfig(storage_path=tmp_path),
+        ).fit()
+        assert results.counts == {Outcome.COMPLETED: 30}
+        assert "journal.sqlite ends here: it cannot be written (" in capsys.readouterr().out
+        tune.init(devices=2, journal=journal.with_stem("after"))

@@ -100,6 +100,7 @@ def test_the_rest_of_each_gpu_is_left_to_other_ray_work(make_cluster: MakeCluste
         search(tune.with_resources(trainables.tell_where, {"gpu": 0.7}), tmp_path, {})
 
 
+@pytest.mark.slow
 def test_a_gpu_that_is_full_is_taken_in_part_when_it_comes_free(make_cluster: MakeCluster, tmp_path: Path) -> None:
     make_cluster({"num_cpus": 4, "num_gpus": 2})
     ray.init()

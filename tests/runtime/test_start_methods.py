@@ -142,6 +142,7 @@ def test_a_trial_that_is_tried_again_goes_on_from_its_checkpoint(method: StartMe
     assert (result.outcome, result.steps, result.metrics["value"]) == (Outcome.COMPLETED, 6, 3.0)
 
 
+@pytest.mark.slow
 def test_shares_that_fit_run_side_by_side(method: StartMethod, tmp_path: Path) -> None:
     together = tmp_path / "together"
     together.mkdir()
