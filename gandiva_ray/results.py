@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import html
 import math
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Literal, get_args, overload
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, overload
 
 from gandiva_ray.core.model import Outcome, TrialId
 from gandiva_ray.core.search import Mode
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 Scope = Literal["last", "all", "avg", "last-5-avg", "last-10-avg"]
 
+_NO_FILESYSTEM = "results have no filesystem (Ray Tune's have): they lie in the local or mounted folder `path`"
 _COLUMNS = ("trial_id", "state", "reason", "path", "steps", "device_seconds")
 
 
@@ -44,6 +47,21 @@ class Result:
     _reports: Reports = field(repr=False, compare=False)
     checkpoint: Checkpoint | None = None
     best_checkpoints: Sequence[tuple[Checkpoint, Mapping[str, Any]]] = ()
+
+    @classmethod
+    def from_path(cls, path: str | os.PathLike[str]) -> Result:
+        """Read a trial's result back by its folder, inside of its run's; the run may still be under way.
+
+        A pickle there is loaded: read only what you trust. Raises FileNotFoundError where it is no trial's folder.
+        """
+        from gandiva_ray.trial_reader import read_result  # which makes Results
+
+        return read_result(Path(path).expanduser().absolute())
+
+    @property
+    def filesystem(self) -> NoReturn:
+        """Raises AttributeError."""
+        raise AttributeError(_NO_FILESYSTEM)
 
     def get_best_checkpoint(self, metric: str, mode: Mode) -> Checkpoint | None:
         """Of the checkpoints that were kept, the one with the best value of the metric; None where there is none.
@@ -110,6 +128,11 @@ class ResultGrid(Sequence[Result]):
     def experiment_path(self) -> str:
         """The run's folder, under Ray Tune's name for it."""
         return self.path
+
+    @property
+    def filesystem(self) -> NoReturn:
+        """Raises AttributeError."""
+        raise AttributeError(_NO_FILESYSTEM)
 
     @property
     def counts(self) -> dict[Outcome, int]:
@@ -186,19 +209,39 @@ class ResultGrid(Sequence[Result]):
         hint = f"did you mean {nearest[0]!r}? " if nearest else ""
         return f"there is no best result: no trial reported {metric!r}; {hint}Reported: {', '.join(reported)}.{first}"
 
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{count} {outcome.value}" for outcome, count in self.counts.items())
+        return f"ResultGrid({len(self)} trials{counts and ': '}{counts}; {self.stop_reason}; {self.path})"
+
     def _repr_html_(self) -> str:
         """For notebooks."""
         counts = ", ".join(f"{count} {outcome.value}" for outcome, count in self.counts.items())
         return _table([("trials", counts), ("ended because", self.stop_reason), ("path", self.path)])
 
-    def get_dataframe(self) -> pandas.DataFrame:
+    def get_dataframe(self, filter_metric: str | None = None, filter_mode: Mode | None = None) -> pandas.DataFrame:
         """One row a trial: `config/...`, the last metrics, `state`, `reason`, `path`, `steps`, `device_seconds`.
 
-        A metric that is called like one of these columns is in `metrics/<name>`.
+        With `filter_metric` the metrics are those of the report where it was best, "min" or "max" as `filter_mode` or
+        else the search says; a trial that never reported it has none. A metric that is called like one of these columns
+        is in `metrics/<name>`. Raises ValueError where one of the two is missing.
         """
         import pandas
 
-        return pandas.DataFrame([_row(result) for result in self.results])
+        if filter_metric is None:
+            if filter_mode is not None:
+                raise ValueError('filter_mode is for a metric: get_dataframe(filter_metric="loss", filter_mode="min")')
+            return pandas.DataFrame([_row(result, result.metrics) for result in self.results])
+        mode = filter_mode or self.mode
+        if mode is None:
+            raise ValueError(f'the search had no mode: get_dataframe({filter_metric!r}, "min") or "max" gives one')
+        sign = _sign(mode)
+        return pandas.DataFrame([_row(result, _best_report(result, filter_metric, sign)) for result in self.results])
+
+
+def _best_report(result: Result, metric: str, sign: float) -> Mapping[str, Any]:
+    reported = [flatten(line["metrics"]) for line in result._reports.of(result.trial_id)]
+    numbers = [metrics for metrics in reported if isinstance(metrics.get(metric), int | float)]
+    return max(numbers, key=lambda metrics: _rank(sign * metrics[metric]), default={})
 
 
 def _sign(mode: Mode) -> float:
@@ -230,8 +273,8 @@ def _better(value: float, than: float) -> bool:
     return _rank(value) > _rank(than)
 
 
-def _row(result: Result) -> dict[str, Any]:
-    metrics = flatten(result.metrics)
+def _row(result: Result, reported: Mapping[str, Any]) -> dict[str, Any]:
+    metrics = flatten(reported)
     return {
         "trial_id": result.trial_id,
         **flatten(result.config, "config/"),

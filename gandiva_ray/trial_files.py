@@ -35,6 +35,7 @@ class _Trial:
     earlier_seconds: float = 0.0
     seconds: float = 0.0
     fresh: bool = True
+    step: int = 0
     rows: list[dict[str, Any]] = field(default_factory=list)
     columns: list[str] | None = None
 
@@ -106,6 +107,7 @@ class TrialFiles:
 
     def _report(self, trial: _Trial, line: Line) -> None:
         before, trial.seconds = trial.seconds, trial.earlier_seconds + line["device_seconds"]
+        trial.step = line["step"]
         at = self._began_at + line["at"]
         own = {
             "training_iteration": line["step"],
@@ -123,8 +125,8 @@ class TrialFiles:
         self._buffered += 1
 
     def _save(self, trial: _Trial, line: Line) -> None:
-        """A checkpoint of an earlier report."""
-        if trial.rows and trial.rows[-1]["training_iteration"] == line["step"]:
+        """A checkpoint that came after its report."""
+        if trial.rows and trial.step == line["step"]:
             trial.rows[-1]["checkpoint_dir_name"] = _name(line["checkpoint"])
 
     def _end(self, name: TrialId, outcome: str) -> None:

@@ -32,6 +32,16 @@ def test_arguments_may_be_given_all_together() -> None:
     assert TuneConfig(time_budget_s=1.5).time_budget == 1.5
 
 
+class FullyTrained:
+    """As ray.tune.Stopper has it."""
+
+    def __call__(self, trial: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        return False
+
+
 @pytest.mark.parametrize(
     ("keywords", "words"),
     [
@@ -104,6 +114,7 @@ def test_a_typo_is_answered_with_the_nearest_keyword() -> None:
         ({"stop": {}}, ["stop", "training_iteration"]),
         ({"stop": {"loss": "low"}}, ["stop", "'low'"]),
         ({"stop": 10}, ["stop", "10"]),
+        ({"stop": FullyTrained()}, ["FullyTrained", "a Stopper of Ray Tune", '{"training_iteration": 10}', "target="]),
         ({"failure_config": 3}, ["failure_config is a gandiva_ray.FailureConfig", "3"]),
         ({"checkpoint_config": {}}, ["checkpoint_config is a gandiva_ray.CheckpointConfig"]),
         ({"storage_path": "s3://bucket/runs"}, ["storage_path", "s3://bucket/runs", "not supported yet", "local"]),

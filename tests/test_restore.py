@@ -12,11 +12,14 @@ import pytest
 
 from gandiva_ray.config import FailureConfig, RunConfig, TuneConfig
 from gandiva_ray.core.model import Outcome
+from gandiva_ray.core.search import TrialReported
 from gandiva_ray.results import ResultGrid
 from gandiva_ray.run_log import FILE_NAME, Line, read_log
+from gandiva_ray.trial.checkpoint import Checkpoint
 from gandiva_ray.tuner import Tuner
 from searchers import ASHA, Hyperband, SuccessiveHalving, grid_search, uniform
 from tests.conftest import Sessions
+from tests.fake_search_session import FakeSearchSession
 from tests.test_tuner import Install, climb, press_ctrl_c_at
 
 SEARCHER = SuccessiveHalving(max_t=9)
@@ -235,3 +238,29 @@ def test_arguments_of_restore_that_contradict_each_other_are_refused(tmp_path: P
     with pytest.raises(ValueError, match="param_space is not the one that the search began with: leave it out"):
         Tuner.restore(tmp_path / "run", climb, param_space={"x": 1})
     Tuner.restore(tmp_path / "run", climb, param_space={"x": uniform(0, 1)})
+
+
+def test_a_checkpoint_that_came_after_its_report_is_there_after_a_restore(
+    tmp_path: Path, fake_runtime: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a class that is told to stop between two steps, with checkpoint_at_end."""
+
+    class SavesAtStop(FakeSearchSession):
+        def _step(self, trial: Any) -> Any:
+            name = trial.create.trial
+            if trial.stop is not None:
+                yield TrialReported(name, trial.step, {"score": 0.0}, trial.step / 2, f"at {trial.step}", trial.attempt)
+            yield from super()._step(trial)
+
+    monkeypatch.setattr("tests.conftest.FakeSearchSession", SavesAtStop)
+    fake_runtime()
+    whole = fit(tmp_path)
+    stopped = [result for result in whole if result.outcome is Outcome.STOPPED]
+    assert stopped
+    assert all(result.checkpoint == Checkpoint(f"at {result.steps}") for result in stopped)
+    assert set(reports(tmp_path / "run").values()) == {1}
+    fake_runtime()
+    again = Tuner.restore(tmp_path / "run", climb).fit()
+    assert [result.best_checkpoints for result in again] == [result.best_checkpoints for result in whole]
+    table = Path(stopped[0].path or "", "progress.csv").read_text().splitlines()
+    assert f"at {stopped[0].steps}" in table[-1]

@@ -212,3 +212,29 @@ def test_a_notebook_shows_a_table(tmp_path: Path) -> None:
     assert "<tr><th>trials</th><td>2 completed</td></tr>" in results._repr_html_()
     assert "<td>&lt;b&gt;</td>" in results[1]._repr_html_()
     assert "<th>model/width</th><td>1</td>" in results[1]._repr_html_()
+
+
+def test_the_dataframe_may_hold_the_best_report_of_each_trial(tmp_path: Path) -> None:
+    results = grid(
+        tmp_path, [[{"score": 1, "note": "a"}, {"score": 5, "note": "b"}, {"score": 2, "note": "c"}], [], [7]]
+    )
+    assert list(results.get_dataframe("score")["note"].fillna("-")) == ["b", "-", "-"]
+    assert list(results.get_dataframe("score", "min")["score"].fillna(-1)) == [1, -1, 7]
+    assert list(results.get_dataframe("score", "min")["steps"]) == [3, 0, 1]
+    with pytest.raises(ValueError, match="filter_mode is for a metric"):
+        results.get_dataframe(filter_mode="min")
+    with pytest.raises(ValueError, match=r"the search had no mode: get_dataframe\('score', \"min\"\)"):
+        replace(results, mode=None).get_dataframe("score")
+
+
+def test_the_text_of_a_grid_is_one_line_however_many_trials_there_are(tmp_path: Path) -> None:
+    results = grid(tmp_path, [[1]] * 500)
+    assert repr(results) == f"ResultGrid(500 trials: 500 completed; all trials ended; {tmp_path})"
+    assert repr(replace(results, results=())) == f"ResultGrid(0 trials; all trials ended; {tmp_path})"
+
+
+def test_what_results_do_not_have_says_what_to_use(tmp_path: Path) -> None:
+    results = grid(tmp_path, [[1]])
+    for thing in (results, results[0]):
+        with pytest.raises(AttributeError, match=r"no filesystem \(Ray Tune's have\): they lie in the local"):
+            _ = thing.filesystem

@@ -98,3 +98,9 @@ def test_a_file_that_cannot_be_written_is_said_and_harms_nobody(
     assert results.num_terminated == 2
     assert "Not all files of the trials could be written, the log is whole: [Errno" in capsys.readouterr().out
     assert len(results[1].metrics_dataframe) == 9
+
+
+def test_a_training_iteration_of_the_users_own_is_kept(tmp_path: Path, fake_runtime: Install) -> None:
+    fake_runtime()
+    (result,) = search(tmp_path, lambda config: [{"score": 1, "training_iteration": n} for n in (10, 20)], space={})
+    assert [row["training_iteration"] for row in rows(Path(result.path or ""))] == [10, 20]

@@ -582,3 +582,14 @@ def test_a_search_runs_in_a_notebook_whose_event_loop_runs(tmp_path: Path, fake_
 
     fake_runtime()
     assert asyncio.run(cell()).num_terminated == 2
+
+
+def test_a_stop_function_that_raises_ends_the_search_with_its_own_error(tmp_path: Path, fake_runtime: Install) -> None:
+    def stop(trial: str, metrics: dict[str, Any]) -> bool:
+        return bool(metrics["scores"] > 1)
+
+    sessions = fake_runtime()
+    run = RunConfig(name="run", storage_path=tmp_path, verbose=0, stop=stop)
+    with pytest.raises(KeyError, match="scores"):
+        Tuner(climb, param_space=SPACE, tune_config=TuneConfig("score", "max", num_samples=3), run_config=run).fit()
+    assert sessions[0].closed

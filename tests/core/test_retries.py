@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from gandiva_ray.core.model import Outcome
-from gandiva_ray.core.multi_job import DropCheckpoint, Failures, Keep, MultiJob, Retry, TrialState
+from gandiva_ray.core.multi_job import DropCheckpoint, Failures, Keep, MultiJob, Resume, Retry, TrialState
 from gandiva_ray.core.search import (
     CapacityChanged,
     Create,
@@ -131,3 +131,54 @@ def test_a_checkpoint_saved_again_by_a_later_attempt_is_one() -> None:
     multi_job.handle(saved(1, "one"), failed())
     assert multi_job.handle(saved(1, "one", attempt=2)) == []
     assert [kept.path for kept in multi_job.trials[A].checkpoints] == ["one"]
+
+
+def restored(multi_job: MultiJob, errored: Any = "leave", *, unfinished: bool = True) -> list[Any]:
+    return list(multi_job.resume(Resume(unfinished, errored)))
+
+
+def test_a_trial_that_failed_goes_on_to_the_most_reports_and_its_searcher_hears_nothing() -> None:
+    algorithm = Scripted(1, until=2)
+    algorithm.max_t = 3  # type: ignore[attr-defined]
+    multi_job = search(algorithm)
+    multi_job.handle(saved(1, "one"), failed())
+    heard = list(algorithm.heard)
+    create = Create(A, {"x": 0}, until=3)
+    assert restored(multi_job) == []
+    assert restored(multi_job, "resume") == [Retry(create, 2, 1, "one", "the search was restored")]
+    multi_job.handle(saved(2, "two", 0.9, attempt=2))
+    (stop,) = multi_job.handle(saved(3, "three", attempt=2))
+    assert stop == StopTrial(A, "reached 3 reports, the most there are", Outcome.COMPLETED)
+    multi_job.handle(failed(2, Outcome.COMPLETED))
+    assert (multi_job.counts, multi_job.done) == ({"completed": 1}, True)
+    assert algorithm.heard == heard
+    assert multi_job.trials[A].best_value == 0.9
+
+
+def test_a_trial_that_begins_anew_has_reported_nothing() -> None:
+    multi_job = search(Scripted(2))
+    multi_job.handle(saved(1, "one", 0.9), reported(B, 1, 0.3), failed())
+    _, drop, retry = restored(multi_job, "restart")
+    assert drop == DropCheckpoint(A, "one")
+    assert (retry.step, retry.checkpoint, retry.anew) == (0, None, True)
+    assert multi_job.best is multi_job.trials[B]
+    multi_job.handle(saved(1, "one", 0.2, attempt=2))
+    assert multi_job.trials[A].best_value == 0.2
+
+
+def test_trials_that_had_not_ended_may_be_left_and_their_searcher_is_told() -> None:
+    algorithm = Scripted(2)
+    multi_job = search(algorithm)
+    multi_job.handle(reported(A, 1))
+    ends = restored(multi_job, unfinished=False)
+    assert [(end.trial, end.outcome) for end in ends] == [(A, Outcome.CUT), (B, Outcome.NEVER_STARTED)]
+    assert algorithm.heard[-2:] == [(A, Outcome.CUT), (B, Outcome.NEVER_STARTED)]
+    assert multi_job.done
+
+
+def test_a_checkpoint_that_follows_its_report_counts_also_when_the_search_ends() -> None:
+    multi_job, _ = start(target=0.9)
+    multi_job.handle(reported(A, 1, 0.95))
+    assert multi_job.ending
+    multi_job.handle(saved(1, "last", 0.95), saved(2, "later", 0.1))
+    assert [kept.path for kept in multi_job.trials[A].checkpoints] == ["last"]

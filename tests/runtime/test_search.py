@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from ray.tune import Result as RaysResult
 
 import gandiva_ray as tune
 from gandiva_ray.core.model import Assignment, Outcome
@@ -315,3 +316,31 @@ def in_an_environment_that_ends_python(tmp_path: Path) -> Any:
         return make_actor(cls, *arguments, runtime_env={"env_vars": {"PYTHONPATH": path}}, **options)
 
     return make
+
+
+def test_a_class_that_its_search_stops_leaves_its_last_checkpoint_and_the_files_of_ray_tune(tmp_path: Path) -> None:
+    class Count(tune.Trainable):
+        def step(self) -> dict[str, Any]:
+            trainables.burn(0.005)
+            return {"value": self.config["x"] * (self.iteration + 1)}
+
+        def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+            return {"iteration": self.iteration}
+
+    results = tune.Tuner(
+        Count,
+        param_space={"x": tune.uniform(0, 1)},
+        tune_config=tune.TuneConfig("value", "max", num_samples=3, searcher=tune.SuccessiveHalving(max_t=3)),
+        run_config=tune.RunConfig(
+            storage_path=tmp_path, verbose=0, checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=True)
+        ),
+    ).fit()
+    assert sorted(result.steps for result in results) == [1, 1, 3]
+    for result in results:
+        assert result.checkpoint is not None
+        assert result.checkpoint.to_dict() == {"iteration": result.steps}
+        read = RaysResult.from_path(result.path)
+        assert read.metrics["value"] == result.metrics["value"]
+        assert (read.config, len(read.metrics_dataframe)) == (result.config, result.steps)
+        assert read.checkpoint.path == result.checkpoint.path
+        assert tune.Result.from_path(result.path).metrics == result.metrics
