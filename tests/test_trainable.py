@@ -36,6 +36,8 @@ class Stepless(Trainable):
 
 
 class Steps(Trainable):
+    def setup(self, config: dict[str, Any], data: Any = None) -> None: ...
+
     def step(self) -> dict[str, Any]:
         return {}
 
