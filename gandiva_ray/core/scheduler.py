@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gandiva_ray.core.decisions import Decision
 from gandiva_ray.core.events import Event
 from gandiva_ray.core.plan import Plan, Policy, reconcile
@@ -48,3 +50,9 @@ class Scheduler:
         for decision in decisions:
             self._state.apply(decision)
         return decisions
+
+    def recall(self, events: Iterable[Event], decisions: Iterable[Decision]) -> None:
+        """Take note of a call of `handle` in an earlier life, and of what was decided then; it is not planned again."""
+        self._state.forget_ended()
+        for fact in (*events, *decisions):
+            self._state.apply(fact)

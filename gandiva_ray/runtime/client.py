@@ -155,6 +155,7 @@ class SearchSession:
         self._attempts: dict[TrialId, int] = {}
         self._costs: dict[TrialId, float] = {}
         self._costs_told = time.monotonic()
+        self._num_updates = 0
         self._closed = False
         _ask(scheduler.open.remote(multi_job, f"process {os.getpid()} on {socket.gethostname()}"))
         # At once, so that templates warm up while the first configurations are drawn.
@@ -193,11 +194,11 @@ class SearchSession:
                 attempt.checkpoint,
                 self._demand.threads,
             )
-        self._update(Updates(tuple(events), payloads))
+        self._update(events, payloads)
 
     def act(self, actions: Sequence[Action]) -> None:
         """Hand a searcher's actions to the scheduler, to be planned for together."""
-        self._update(Updates(tuple(self._event(action) for action in actions)))
+        self._update([self._event(action) for action in actions], payloads={})
 
     def poll(self, timeout: float) -> list[TrialEvent]:
         """What happened since the last call; waits up to `timeout` seconds for something.
@@ -302,10 +303,11 @@ class SearchSession:
 
     # --- updates
 
-    def _update(self, updates: Updates) -> None:
+    def _update(self, events: Sequence[Event], payloads: Mapping[JobId, Payload]) -> None:
         """Waits for the answer: Ray may run two calls to the scheduler in another order than they were made in."""
-        if updates.events:
-            _ask(self._scheduler.update.remote(self._multi_job, updates))
+        if events:
+            self._num_updates += 1
+            _ask(self._scheduler.update.remote(self._multi_job, Updates(self._num_updates, tuple(events), payloads)))
 
     def _event(self, action: Action) -> Event:
         job = self._job(action.trial)
@@ -405,6 +407,8 @@ def _scheduler() -> Actor:
             SchedulerActor,
             _settings,
             name="scheduler",
+            max_restarts=-1,
+            max_task_retries=-1,
             scheduling_strategy=NodeAffinitySchedulingStrategy(_head_node(), soft=False),
         )
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ray.util.placement_group import PlacementGroup
@@ -15,6 +15,7 @@ from gandiva_ray.core.model import JobId, MultiJobId, NodeId, TrialId
 from gandiva_ray.core.plan import Policy
 from gandiva_ray.core.search import TrialEvent
 from gandiva_ray.runtime.actors import Actor
+from gandiva_ray.runtime.devices import Host, Inventory
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,12 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Updates:
-    """News from a driver, applied at once and planned for once. The scheduler stamps the events' time."""
+    """News from a driver, applied at once and planned for once. The scheduler stamps the events' time.
 
+    `number` counts a search's updates from 1 on: one that Ray delivers twice is applied once.
+    """
+
+    number: int
     events: tuple[Event, ...]
     payloads: Mapping[JobId, Payload] = field(default_factory=dict)
 
@@ -81,13 +86,18 @@ _URGENT, _PATIENT = 0.005, 0.02
 
 
 class Outbox:
-    """Trial events on their way to one driver, kept until it confirms them."""
+    """Trial events on their way to one driver, kept until it confirms them; `confirmed` events went before these."""
 
-    def __init__(self) -> None:
-        self._events: list[TrialEvent] = []
-        self._confirmed = 0
+    def __init__(self, confirmed: int = 0, events: Sequence[TrialEvent] = ()) -> None:
+        self._events = list(events)
+        self._confirmed = confirmed
         self._arrived = asyncio.Event()
         self._hurried = asyncio.Event()
+
+    @property
+    def content(self) -> tuple[int, tuple[TrialEvent, ...]]:
+        """What another Outbox is made of that goes on as this one."""
+        return self._confirmed, tuple(self._events)
 
     def put(self, event: TrialEvent, *, urgent: bool = True) -> None:
         """`urgent` where somebody waits for what the driver will say."""
@@ -118,6 +128,29 @@ class Outbox:
 async def _wait(event: asyncio.Event, timeout: float) -> None:
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(event.wait(), timeout)
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What of a node is ours: the CPU cores dealt to it, and the devices with the placement group of each, by index."""
+
+    cores: tuple[int, ...] = ()
+    groups: Mapping[int, PlacementGroup] = field(default_factory=dict)
+    inventory: Inventory = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentView:
+    """For the scheduler: what an agent is, and what it remembers for a scheduler that died.
+
+    `id` is the agent's own: one that is made anew has another. `address` is its socket for templates and trials.
+    """
+
+    id: str
+    address: str
+    host: Host
+    holding: Holding
+    orders_taken: int
 
 
 @dataclass(frozen=True, slots=True)

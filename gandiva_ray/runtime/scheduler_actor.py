@@ -11,30 +11,23 @@ import contextlib
 import dataclasses
 import sqlite3
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import ray
 
-from gandiva_ray.core.decisions import Decision, Launch
-from gandiva_ray.core.events import (
-    Event,
-    JobEnded,
-    JobFailed,
-    JobSubmitted,
-    NodeLost,
-    StopRequested,
-    TimerFired,
-)
-from gandiva_ray.core.model import JobId, MultiJobId, NodeId, Outcome, Status
+from gandiva_ray.core.events import Event, StopRequested, TimerFired
+from gandiva_ray.core.model import MultiJobId, NodeId, Outcome
 from gandiva_ray.core.scheduler import Scheduler
-from gandiva_ray.core.search import Noticed, SearchStarved, SearchStopped, TrialEnded
-from gandiva_ray.journal import Journal
+from gandiva_ray.core.search import Noticed, SearchStarved, SearchStopped
+from gandiva_ray.journal import Journal, Note
 from gandiva_ray.runtime.actors import Actor
-from gandiva_ray.runtime.messages import Batch, NodeView, Order, Outbox, Payload, Settings, Updates
+from gandiva_ray.runtime.messages import Batch, NodeView, Settings, Updates
+from gandiva_ray.runtime.multi_jobs import MultiJob, MultiJobs, at_stake
 from gandiva_ray.runtime.nodes import Nodes
+from gandiva_ray.runtime.recovery import Will, recall
 from gandiva_ray.runtime.tasks import Tasks, crash_on_faults
 
 NODE_PERIOD = 1.0
@@ -43,29 +36,28 @@ DRIVER_SILENCE = 4.0
 IDLE_PERIOD = 10.0
 # How long the trials of a search that is closed may still take to obey; its driver has given them time already.
 CLOSE_LIMIT = 0.3
+# A scheduler that was restarted waits so much longer for the drivers to come back.
+DRIVER_RETURN = 15.0
+# One that died so often within so many seconds is not to be restarted: it would die of the same again.
+MOST_DEATHS, DEATHS_PERIOD = 5, 60.0
 # Longer than it takes to learn a trial's size, or a driver to answer a rung.
 STARVED_AFTER = 5.0
 
-
-@dataclass(slots=True)
-class _MultiJob:
-    driver: str
-    outbox: Outbox = field(default_factory=Outbox)
-    open_jobs: set[JobId] = field(default_factory=set)
-    trial_actors: set[NodeId] = field(default_factory=set)
-    heard_at: float = 0.0
-    all_ended: asyncio.Event = field(default_factory=asyncio.Event)
-    closing: bool = False
+_FACTS = "facts"  # the kind of note that counts the facts of each agent
+_RESTARTED = "The cluster's scheduler died and was restarted: it goes on from its journal; trials went on meanwhile"
 
 
 class SchedulerActor:
+    """Ray restarts it where it dies and makes the calls again that it has not answered; its successor goes on from the
+    journal. Nothing is promised to a driver or an agent, and nothing ordered, that was not written down before.
+    """
+
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._journal_path = Path()
         self._journal: Journal | None = None
         self._journal_fault = ""
-        self._payloads: dict[JobId, Payload] = {}
-        self._multi_jobs: dict[MultiJobId, _MultiJob] = {}
+        self._multi_jobs = MultiJobs()
         self._idle_since = time.monotonic()
         self._still_since = time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
@@ -73,15 +65,22 @@ class SchedulerActor:
         self._life = asyncio.Lock()  # nobody is welcomed while everything is being taken down or looked after
         self._nodes: Nodes | None = None
         self._core = Scheduler(settings.policy)
+        self._recovered = asyncio.Event()
+        crash_on_faults()
+        if ray.get_runtime_context().was_current_actor_reconstructed:
+            self._tasks.keep(self._recover())
+        else:
+            self._recovered.set()
 
     # --- drivers
 
     async def configure(self, settings: Settings) -> tuple[Settings, bool]:
         """What it runs with, and whether that is what was asked for: an idle one changes, a busy one does not."""
+        await self._recovered.wait()
         async with self._life:
             if self._nodes is None:
                 try:
-                    self._start()
+                    await self._start()
                 except OSError as error:
                     self._tasks.keep(_leave_soon())
                     raise OSError(f"the cluster's journal cannot be written: {error}; use init(journal=...)") from None
@@ -94,29 +93,36 @@ class SchedulerActor:
 
     async def open(self, multi_job: MultiJobId, driver: str) -> None:
         """`driver` says, for people, where the driver runs."""
-        self._multi_jobs[multi_job] = _MultiJob(driver, heard_at=time.monotonic())
+        await self._recovered.wait()
+        entry = self._multi_jobs.open(multi_job, driver)
         if self._journal_fault:
-            self._multi_jobs[multi_job].outbox.put(Noticed(self._journal_fault))
+            self._multi_jobs.tell(entry, Noticed(self._journal_fault))
+        self._write_notes()
 
     async def stop(self, multi_job: MultiJobId, reason: str) -> None:
         """Have the driver end its search."""
-        if multi_job not in self._multi_jobs:
+        await self._recovered.wait()
+        entry = self._multi_jobs.get(multi_job)
+        if entry is None:
             raise ValueError(f"the search {multi_job} is over")
-        self._multi_jobs[multi_job].outbox.put(SearchStopped(reason))
+        self._multi_jobs.tell(entry, SearchStopped(reason))
+        self._write_notes()
 
     async def attach(self, multi_job: MultiJobId, node: NodeId, trial_actor: Actor) -> None:
         """The driver's trial actor on a node: while one lives, the driver does."""
-        self._multi_jobs[multi_job].trial_actors.add(node)
+        await self._recovered.wait()
+        self._multi_jobs.attach(multi_job, node, trial_actor)
+        self._write_notes()
         self._tasks.keep(self._watch_over(multi_job, node, trial_actor))
 
     async def update(self, multi_job: MultiJobId, updates: Updates) -> None:
-        if multi_job not in self._multi_jobs:
-            raise KeyError(f"the multi-job {multi_job} is not open; its driver was thought dead, or it was closed")
-        self._payloads.update(updates.payloads)
-        self._handle(*updates.events)
+        await self._recovered.wait()
+        if self._multi_jobs.update(multi_job, updates.number, updates.payloads):
+            self._handle(*updates.events)
 
     async def watch(self, multi_job: MultiJobId, confirmed: int, timeout: float) -> tuple[Batch, tuple[NodeView, ...]]:
         """The driver's long poll: ends that no agent tells it, and the nodes there are."""
+        await self._recovered.wait()
         entry = self._multi_jobs[multi_job]
         entry.heard_at = time.monotonic()
         batch = await entry.outbox.take(confirmed, timeout)
@@ -125,94 +131,77 @@ class SchedulerActor:
 
     async def close(self, multi_job: MultiJobId) -> None:
         """End what is left of a multi-job and forget it. Returns when it is gone."""
+        await self._recovered.wait()
         entry = self._multi_jobs.get(multi_job)
         if entry is None:
             return
         entry.closing = True
         self._stop_all(entry, Outcome.STOPPED, "its search was closed")
-        if entry.open_jobs:
+        if entry.jobs:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(entry.all_ended.wait(), CLOSE_LIMIT)
         await self._world.forget(multi_job)
-        self._multi_jobs.pop(multi_job, None)
+        self._multi_jobs.close(multi_job)
+        self._write_notes()
         self._idle_since = time.monotonic()
 
     async def status(self) -> dict[str, object]:
         """For people and tests: settings, where the journal is, the nodes, multi-jobs with their unfinished jobs."""
+        await self._recovered.wait()
         return {
             "settings": self._settings,
             "journal": str(self._journal_path),
             "nodes": self._world.views(),
-            "multi_jobs": {name: len(entry.open_jobs) for name, entry in self._multi_jobs.items()},
-            "drivers": {name: entry.driver for name, entry in self._multi_jobs.items()},
+            "multi_jobs": {entry.id: len(entry.jobs) for entry in self._multi_jobs},
+            "drivers": {entry.id: entry.driver for entry in self._multi_jobs},
         }
 
     # --- agents
 
-    async def tell(self, facts: Sequence[Event]) -> None:
-        self._handle(*facts)
+    async def tell(self, node: NodeId, agent: str, first: int, facts: Sequence[Event]) -> None:
+        """The facts of an agent since it was made, of which the first here has the number `first`."""
+        await self._recovered.wait()
+        news, count = self._world.take(node, agent, first, facts)
+        if news:
+            self._handle(*news, notes=[Note(_FACTS, agent, str(count).encode())])
+
+    async def live(self) -> None:
+        """Never returns: whoever waits learns that there will be no scheduler any more."""
+        await asyncio.Event().wait()
 
     # --- the loop: events in, decisions out
 
-    def _handle(self, *events: Event) -> None:
+    def _handle(self, *events: Event, notes: Sequence[Note] = ()) -> None:
         now = time.time()
         stamped = [replace(event, at=now) for event in events]
-        before = {job for event in stamped for job in self._at_stake(event)}
+        before = {job for event in stamped for job in at_stake(event, self._core.state)}
         decisions = self._core.handle(*stamped)
-        self._record(now, stamped, decisions)
-        self._book(stamped, before)
-        self._dispatch(decisions)
+        orders = self._multi_jobs.orders(decisions)
+        self._multi_jobs.book(stamped, before, self._core.state)
+        notes = [*notes, *self._multi_jobs.take_notes()]
+        self._write(lambda journal: journal.append(now, stamped, decisions, notes))
+        for node, for_node in orders.items():
+            self._world.send(node, for_node)
         self._arm(now)
 
-    def _record(self, at: float, events: Sequence[Event], decisions: Sequence[Decision]) -> None:
+    def _write_notes(self) -> None:
+        notes = self._multi_jobs.take_notes()
+        self._write(lambda journal: journal.note(*notes))
+
+    def _write(self, entry: Callable[[Journal], None]) -> None:
         """Trials matter more than the journal: one that cannot be written is given up, and that is said."""
         assert self._journal is not None
         if self._journal_fault:
             return
         try:
-            self._journal.append(at, events, decisions)
+            entry(self._journal)
         except sqlite3.Error as error:
+            Will.revoke()
             self._journal_fault = (
                 f"The cluster's journal {self._journal_path} ends here: it cannot be written ({error})"
             )
-            for entry in self._multi_jobs.values():
-                entry.outbox.put(Noticed(self._journal_fault))
-
-    def _dispatch(self, decisions: Iterable[Decision]) -> None:
-        by_node: dict[NodeId, list[Order]] = {}
-        for decision in decisions:
-            payload = self._payloads[decision.job] if isinstance(decision, Launch) else None
-            by_node.setdefault(decision.node, []).append(Order(decision, payload))
-        for node, orders in by_node.items():
-            self._world.send(node, orders)
-
-    def _at_stake(self, event: Event) -> Iterable[JobId]:
-        """Jobs that the event may end."""
-        if isinstance(event, NodeLost):
-            state = self._core.state
-            return [job.id for job in state.jobs_at(event.node)] if event.node in state.nodes else []
-        return [event.job] if isinstance(event, StopRequested | JobEnded | JobFailed) else []
-
-    def _book(self, events: Iterable[Event], at_stake: Iterable[JobId]) -> None:
-        """Keep count of unfinished jobs; tell the driver of ends that its agents cannot."""
-        for event in events:
-            if isinstance(event, JobSubmitted):
-                submitted_to = self._multi_jobs[event.spec.multi_job]
-                submitted_to.open_jobs.add(event.spec.id)
-                submitted_to.all_ended.clear()
-        told = {event.job for event in events if isinstance(event, JobEnded | JobFailed)}
-        for job_id in at_stake:
-            job = self._core.state.jobs[job_id]
-            entry = self._multi_jobs.get(job.spec.multi_job)
-            if job.status is not Status.ENDED or entry is None or job_id not in entry.open_jobs:
-                continue
-            entry.open_jobs.discard(job_id)
-            payload = self._payloads.pop(job_id)
-            if job_id not in told:
-                assert job.outcome is not None
-                entry.outbox.put(TrialEnded(payload.trial, job.outcome, job.reason, attempt=payload.attempt))
-            if not entry.open_jobs:
-                entry.all_ended.set()
+            for multi_job in self._multi_jobs:
+                self._multi_jobs.tell(multi_job, Noticed(self._journal_fault))
 
     def _arm(self, now: float) -> None:
         if self._timer is not None:
@@ -224,10 +213,37 @@ class SchedulerActor:
 
     # --- life
 
-    def _start(self) -> None:
-        crash_on_faults()
+    async def _start(self) -> None:
         self._open_journal()
         self._nodes = Nodes(self._settings, self._handle)
+        await self._nodes.remove_left()
+        self._tasks.keep(self._look_after())
+
+    async def _recover(self) -> None:
+        """Go on where an earlier life was killed, unless it left nothing to go on from, or dies of doing so."""
+        now = time.time()
+        will = Will.read()
+        deaths = [at for at in will.deaths if now - at < DEATHS_PERIOD] if will is not None else []
+        if will is None or len(deaths) >= MOST_DEATHS:
+            _end_for_good()
+            return
+        replace(will, deaths=(*deaths, now)).make()
+        self._settings, self._journal_path = will.settings, will.journal
+        self._core = Scheduler(will.settings.policy)
+        self._journal = Journal.go_on(will.journal)
+        ordered = recall(self._journal, self._core)
+        self._multi_jobs = MultiJobs.noted_in(self._journal)
+        orders = {node: self._multi_jobs.orders(decisions)[node] for node, decisions in ordered.items()}
+        facts = {agent: int(count) for agent, count in self._journal.notes(_FACTS).items()}
+        self._nodes = Nodes(self._settings, self._handle)
+        await self._nodes.find_again(tuple(self._core.state.nodes.values()), orders, facts)
+        for entry in self._multi_jobs:
+            entry.heard_at += DRIVER_RETURN
+            for node, trial_actor in entry.trial_actors.items():
+                self._tasks.keep(self._watch_over(entry.id, node, trial_actor))
+            self._multi_jobs.tell(entry, Noticed(_RESTARTED))
+        self._handle(TimerFired(0.0))
+        self._recovered.set()
         self._tasks.keep(self._look_after())
 
     async def _change(self, settings: Settings) -> None:
@@ -253,6 +269,7 @@ class SchedulerActor:
         self._journal_fault = ""
         header = {"policy": type(policy).__name__, "knobs": dataclasses.asdict(policy), "ray": ray.__version__}
         self._journal = Journal.create(self._journal_path, header)
+        Will(self._settings, self._journal_path.absolute()).make()
 
     async def _look_after(self) -> None:
         """Once a second: nodes that came and went, drivers that died, and whether anybody still needs this."""
@@ -269,10 +286,10 @@ class SchedulerActor:
             await asyncio.sleep(NODE_PERIOD)
 
     def _look_for_dead_drivers(self, now: float) -> None:
-        for multi_job, entry in self._multi_jobs.items():
+        for entry in self._multi_jobs:
             if not entry.trial_actors and not entry.closing and now - entry.heard_at > DRIVER_SILENCE:
                 self._stop_all(entry, Outcome.LOST, "its driver died")
-                self._tasks.keep(self.close(multi_job))
+                self._tasks.keep(self.close(entry.id))
 
     def _look_for_starved(self, now: float) -> None:
         """Say why, where jobs have waited for a while and nothing runs.
@@ -287,23 +304,24 @@ class SchedulerActor:
             for multi_job, job in {job.spec.multi_job: job for job in reversed(state.queued)}.items():
                 why = self._core.plan.why.get(job.id, "behind others") if self._world.views() else self._world.wait
                 news = SearchStarved(why) if state.placed else Noticed(f"Trials wait for devices: {why}")
-                self._multi_jobs[multi_job].outbox.put(news)
+                self._multi_jobs.tell(self._multi_jobs[multi_job], news)
+            self._write_notes()
             self._still_since = now
 
     async def _leave(self) -> None:
         await self._world.remove()
         assert self._journal is not None
         self._journal.close()
-        ray.kill(ray.get_runtime_context().current_actor)
+        _end_for_good()
 
     async def _watch_over(self, multi_job: MultiJobId, node: NodeId, trial_actor: Actor) -> None:
         with contextlib.suppress(ray.exceptions.RayError):
             await trial_actor.live.remote(multi_job)
-        if (entry := self._multi_jobs.get(multi_job)) is not None:
-            entry.trial_actors.discard(node)
+        self._multi_jobs.detach(multi_job, node, trial_actor)
+        self._write_notes()
 
-    def _stop_all(self, entry: _MultiJob, outcome: Outcome, reason: str) -> None:
-        self._handle(*(StopRequested(0.0, job, outcome, reason) for job in sorted(entry.open_jobs)))
+    def _stop_all(self, entry: MultiJob, outcome: Outcome, reason: str) -> None:
+        self._handle(*(StopRequested(0.0, job, outcome, reason) for job in sorted(entry.jobs)))
 
     @property
     def _world(self) -> Nodes:
@@ -314,4 +332,10 @@ class SchedulerActor:
 async def _leave_soon() -> None:
     """Once the answer has gone out."""
     await asyncio.sleep(0.1)
+    _end_for_good()
+
+
+def _end_for_good() -> None:
+    """Ray does not restart it after this."""
+    Will.revoke()
     ray.kill(ray.get_runtime_context().current_actor)

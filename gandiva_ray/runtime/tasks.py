@@ -6,7 +6,8 @@ import asyncio
 import os
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -53,12 +54,16 @@ class Tasks:
 class Line(Generic[T]):
     """An ordered line to an actor: one delivery at a time, and what comes meanwhile goes with the next.
 
-    Ray may run the calls to an asyncio actor in another order than they were made in.
+    Ray may run the calls to an asyncio actor in another order than they were made in. Items are numbered from 1 on, and
+    a delivery goes with the number of its first: Ray makes a call again where the actor died before it answered.
     """
 
-    def __init__(self, tasks: Tasks, deliver: Callable[[list[T]], Awaitable[object]]) -> None:
+    def __init__(
+        self, tasks: Tasks, deliver: Callable[[int, Sequence[T]], Awaitable[object]], *, delivered: int = 0
+    ) -> None:
         self._tasks = tasks
         self._deliver = deliver
+        self._delivered = delivered
         self._waiting: list[T] = []
         self._busy = False
 
@@ -72,6 +77,20 @@ class Line(Generic[T]):
         try:
             while self._waiting:
                 items, self._waiting = self._waiting, []
-                await self._deliver(items)
+                await self._deliver(self._delivered + 1, items)
+                self._delivered += len(items)
         finally:
             self._busy = False
+
+
+@dataclass(slots=True)
+class Taken:
+    """How many items of a `Line` its receiver has taken."""
+
+    count: int = 0
+
+    def news(self, first: int, items: Sequence[T]) -> Sequence[T]:
+        """What of a delivery was not taken before; it counts as taken now."""
+        news = items[max(0, self.count + 1 - first) :]
+        self.count += len(news)
+        return news

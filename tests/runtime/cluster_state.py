@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import psutil
 import ray
 from ray.util import list_named_actors, placement_group_table
 
@@ -29,3 +30,8 @@ def eventually(true: Callable[[], bool], seconds: float, what: str) -> None:
     while not true():
         assert time.monotonic() < deadline, f"not within {seconds} seconds: {what}"
         time.sleep(0.1)
+
+
+def workers(of: str) -> list[psutil.Process]:
+    """The living processes of Ray's actors of this class, below this process."""
+    return [p for p in psutil.Process().children(recursive=True) if p.name().startswith(f"ray::{of}"[:15])]
