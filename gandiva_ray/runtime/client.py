@@ -289,7 +289,7 @@ class SearchSession:
         opened = own.actor.open.remote(self._multi_job, view.address, self._trainable, self._start_method)
         self._opened[view.node] = own, opened
         self._trial_actors[own.actor.live.remote(self._multi_job)] = view.node
-        _ask(self._scheduler.attach.remote(self._multi_job, view.node, own.actor))
+        self._scheduler.attach.remote(self._multi_job, own.actor)
 
     def _revive(self) -> None:
         """Open the search in a new trial actor where one died."""
@@ -409,6 +409,7 @@ def _scheduler() -> Actor:
             name="scheduler",
             max_restarts=-1,
             max_task_retries=-1,
+            max_concurrency=10**5,  # some calls last as long as a node, or a search on it
             scheduling_strategy=NodeAffinitySchedulingStrategy(_head_node(), soft=False),
         )
         try:

@@ -14,7 +14,6 @@ from gandiva_ray.core.model import JobId, MultiJobId, NodeId, Status
 from gandiva_ray.core.search import TrialEnded, TrialEvent
 from gandiva_ray.core.state import ClusterView
 from gandiva_ray.journal import Journal, Note
-from gandiva_ray.runtime.actors import Actor
 from gandiva_ray.runtime.messages import Order, Outbox, Payload
 
 _DRIVER, _OUTBOX, _PAYLOAD = "driver", "outbox", "payload"
@@ -22,14 +21,16 @@ _DRIVER, _OUTBOX, _PAYLOAD = "driver", "outbox", "payload"
 
 @dataclass(slots=True)
 class MultiJob:
-    """`jobs` are those that have not ended, `updates` counts the driver's updates that were applied."""
+    """`jobs` are those that have not ended; `updates` counts the driver's updates that were applied, and
+    `trial_actors` those of its trial actors that live.
+    """
 
     id: MultiJobId
     driver: str
     outbox: Outbox = field(default_factory=Outbox)
     jobs: dict[JobId, Payload] = field(default_factory=dict)
     updates: int = 0
-    trial_actors: dict[NodeId, Actor] = field(default_factory=dict)
+    trial_actors: int = 0
     heard_at: float = field(default_factory=time.monotonic)
     all_ended: asyncio.Event = field(default_factory=asyncio.Event)
     closing: bool = False
@@ -48,9 +49,9 @@ class MultiJobs:
         multi_jobs = cls()
         outboxes = journal.notes(_OUTBOX)
         for name, content in journal.notes(_DRIVER).items():
-            driver, updates, trial_actors = pickle.loads(content)
+            driver, updates = pickle.loads(content)
             outbox = Outbox(*pickle.loads(outboxes[name])) if name in outboxes else Outbox()
-            multi_jobs._open[name] = MultiJob(name, driver, outbox, updates=updates, trial_actors=trial_actors)
+            multi_jobs._open[name] = MultiJob(name, driver, outbox, updates=updates)
         for job, content in journal.notes(_PAYLOAD).items():
             payload: Payload = pickle.loads(content)
             multi_jobs._open[payload.multi_job].jobs[job] = payload
@@ -89,17 +90,6 @@ class MultiJobs:
             self._note(_OUTBOX, multi_job, None)
             for job in entry.jobs:
                 self._note(_PAYLOAD, job, None)
-
-    def attach(self, multi_job: MultiJobId, node: NodeId, trial_actor: Actor) -> None:
-        self[multi_job].trial_actors[node] = trial_actor
-        self._note_driver(self[multi_job])
-
-    def detach(self, multi_job: MultiJobId, node: NodeId, trial_actor: Actor) -> None:
-        """It is gone, unless another one has taken its place."""
-        entry = self._open.get(multi_job)
-        if entry is not None and entry.trial_actors.get(node) is trial_actor:
-            del entry.trial_actors[node]
-            self._note_driver(entry)
 
     def update(self, multi_job: MultiJobId, number: int, payloads: Mapping[JobId, Payload]) -> bool:
         """Whether this update is new. Its events are to be handled next."""
@@ -153,7 +143,7 @@ class MultiJobs:
         return next((entry.jobs[job] for entry in self._open.values() if job in entry.jobs), None)
 
     def _note_driver(self, entry: MultiJob) -> None:
-        self._note(_DRIVER, entry.id, pickle.dumps((entry.driver, entry.updates, entry.trial_actors)))
+        self._note(_DRIVER, entry.id, pickle.dumps((entry.driver, entry.updates)))
 
     def _note(self, kind: str, name: str, content: bytes | None) -> None:
         self._notes[kind, name] = Note(kind, name, content)

@@ -108,12 +108,18 @@ class SchedulerActor:
         self._multi_jobs.tell(entry, SearchStopped(reason))
         self._write_notes()
 
-    async def attach(self, multi_job: MultiJobId, node: NodeId, trial_actor: Actor) -> None:
-        """The driver's trial actor on a node: while one lives, the driver does."""
+    async def attach(self, multi_job: MultiJobId, trial_actor: Actor) -> None:
+        """A trial actor of the driver's: while one lives, the driver does. Returns when it is gone; so Ray makes this
+        call again if the scheduler is restarted meanwhile.
+        """
         await self._recovered.wait()
-        self._multi_jobs.attach(multi_job, node, trial_actor)
-        self._write_notes()
-        self._tasks.keep(self._watch_over(multi_job, node, trial_actor))
+        entry = self._multi_jobs.get(multi_job)
+        if entry is None:
+            return
+        entry.trial_actors += 1
+        with contextlib.suppress(ray.exceptions.RayError):
+            await trial_actor.live.remote(multi_job)
+        entry.trial_actors -= 1
 
     async def update(self, multi_job: MultiJobId, updates: Updates) -> None:
         await self._recovered.wait()
@@ -239,8 +245,6 @@ class SchedulerActor:
         await self._nodes.find_again(tuple(self._core.state.nodes.values()), orders, facts)
         for entry in self._multi_jobs:
             entry.heard_at += DRIVER_RETURN
-            for node, trial_actor in entry.trial_actors.items():
-                self._tasks.keep(self._watch_over(entry.id, node, trial_actor))
             self._multi_jobs.tell(entry, Noticed(_RESTARTED))
         self._handle(TimerFired(0.0))
         self._recovered.set()
@@ -313,12 +317,6 @@ class SchedulerActor:
         assert self._journal is not None
         self._journal.close()
         _end_for_good()
-
-    async def _watch_over(self, multi_job: MultiJobId, node: NodeId, trial_actor: Actor) -> None:
-        with contextlib.suppress(ray.exceptions.RayError):
-            await trial_actor.live.remote(multi_job)
-        self._multi_jobs.detach(multi_job, node, trial_actor)
-        self._write_notes()
 
     def _stop_all(self, entry: MultiJob, outcome: Outcome, reason: str) -> None:
         self._handle(*(StopRequested(0.0, job, outcome, reason) for job in sorted(entry.jobs)))

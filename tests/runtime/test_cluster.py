@@ -16,7 +16,7 @@ import gandiva_ray as tune
 from gandiva_ray.core.model import Outcome
 from gandiva_ray.run_log import read_log
 from tests.runtime import trainables
-from tests.runtime.cluster_state import eventually, our_actors, our_groups, scheduler_status
+from tests.runtime.cluster_state import eventually, our_actors, our_groups, scheduler_status, workers
 
 MakeCluster = Callable[..., Cluster]
 
@@ -195,7 +195,6 @@ def test_trials_of_an_agent_that_dies_are_tried_again_under_a_new_one(
     make_cluster({"num_cpus": 1})
     tune.init()
     eventually(lambda: num_devices() == 1, 30, "the device is there")
-    agents = [p for p in psutil.Process().children(recursive=True) if p.name().startswith("ray::NodeAgent")]
 
     def train(config: dict[str, Any]) -> None:
         for step in range(1, 6):
@@ -204,21 +203,7 @@ def test_trials_of_an_agent_that_dies_are_tried_again_under_a_new_one(
             psutil.Process(config["agent"]).kill()
             time.sleep(1000)
 
-    (agent,) = agents
+    (agent,) = workers("NodeAgent")
     results = search(train, tmp_path, {"agent": agent.pid}, num_samples=2, searcher=tune.RandomSearch())
     assert results.counts == {Outcome.COMPLETED: 2}
     assert search(trainables.count, tmp_path, {"steps": 3}, num_samples=2).counts == {Outcome.COMPLETED: 2}
-
-
-def test_when_the_scheduler_dies_the_search_says_so(make_cluster: MakeCluster, tmp_path: Path) -> None:
-    make_cluster({"num_cpus": 1})
-    tune.init()
-    (scheduler,) = [p for p in psutil.Process().children(recursive=True) if p.name().startswith("ray::Scheduler")]
-
-    def train(config: dict[str, Any]) -> None:
-        tune.report({"value": 1.0})
-        psutil.Process(config["scheduler"]).kill()
-        trainables.count({})
-
-    with pytest.raises(RuntimeError, match="the cluster's scheduler died"):
-        search(train, tmp_path, {"scheduler": scheduler.pid}, searcher=tune.ASHA(max_t=10**6))

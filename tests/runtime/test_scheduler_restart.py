@@ -34,8 +34,6 @@ def cluster() -> Iterator[Cluster]:
         cluster.add_node(num_cpus=1)
         cluster.wait_for_nodes()
         patch.setenv("RAY_ADDRESS", cluster.address)
-        tune.init()
-        eventually(lambda: len(scheduler_status()["nodes"]) == 2, 30, "both nodes' devices are there")
         yield cluster
         tune.shutdown()
         ray.shutdown()
@@ -43,10 +41,19 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture(autouse=True)
-def clean(cluster: Cluster) -> Iterator[None]:
+def scheduler(cluster: Cluster) -> Iterator[None]:
+    """A new one for each test: it counts its deaths."""
+    tune.init()
+    eventually(lambda: len(scheduler_status()["nodes"]) == 2, 30, "both nodes' devices are there")
     yield
     assert scheduler_status()["multi_jobs"] == {}
     assert len(our_groups()) == 2
+    end_for_good()
+
+
+def end_for_good() -> None:
+    ray.kill(ray.get_actor("scheduler", NAMESPACE))
+    eventually(lambda: not our_actors() and not our_groups(), 30, "no actor and no group of ours is left")
 
 
 def tuner(trainable: Any, tmp_path: Path, space: dict[str, Any], **tune_config: Any) -> tune.Tuner:
@@ -110,8 +117,8 @@ def test_a_search_goes_on_and_its_trials_do_not_notice(tmp_path: Path) -> None:
 def test_rungs_are_filled_and_promoted_as_if_nothing_had_happened(tmp_path: Path) -> None:
     def search(folder: Path) -> dict[str, int]:
         space = {"x": tune.uniform(0, 1), "seconds": 0.02}
-        searcher = tune.SuccessiveHalving(max_t=27, seed=1)
-        results = tuner(trainables.count, folder, space, num_samples=27, metric="x", searcher=searcher).fit()
+        searcher = tune.SuccessiveHalving(max_t=27)
+        results = tuner(trainables.count, folder, space, num_samples=27, metric="x", searcher=searcher, seed=1).fit()
         return {result.trial_id: result.steps for result in results}
 
     undisturbed = search(tmp_path / "undisturbed")
@@ -187,32 +194,28 @@ tune.Tuner(trainables.count, run_config=tune.RunConfig(name="run", storage_path=
 
 
 def test_a_scheduler_that_is_gone_for_good_ends_the_search_and_leaves_nothing(tmp_path: Path) -> None:
-    def strike() -> None:
-        ray.kill(ray.get_actor("scheduler", NAMESPACE))
-
-    thread = while_it_runs(tmp_path, strike)
+    thread = while_it_runs(tmp_path, end_for_good)
     with pytest.raises(RuntimeError, match="the cluster's scheduler died"):
         tuner(trainables.count, tmp_path, {"seconds": 0.01}, num_samples=2).fit()
     thread.join()
-    eventually(lambda: not our_actors() and not our_groups(), 30, "no actor and no group of ours is left")
     results = tuner(trainables.count, tmp_path / "again", {"steps": 3}, num_samples=2).fit()
     assert results.counts == {Outcome.COMPLETED: 2}
-    eventually(lambda: len(our_groups()) == 2, 30, "a new one has both devices")
+    eventually(lambda: len(scheduler_status()["nodes"]) == 2, 30, "a new one has both nodes")
 
 
 def test_one_that_dies_again_and_again_is_given_up(tmp_path: Path) -> None:
     def strike() -> None:
-        deadline = time.monotonic() + 60
-        while workers("SchedulerActor") and time.monotonic() < deadline:
+        def kill() -> bool:
             for process in workers("SchedulerActor"):
                 process.kill()
-            time.sleep(0.5)
+            return not our_actors() and not our_groups()
+
+        eventually(kill, 60, "no actor and no group of ours is left")
 
     thread = while_it_runs(tmp_path, strike)
     with pytest.raises(RuntimeError, match="the cluster's scheduler died"):
         tuner(trainables.count, tmp_path, {"seconds": 0.01}, num_samples=2).fit()
     thread.join()
-    eventually(lambda: not our_actors() and not our_groups(), 30, "no actor and no group of ours is left")
     results = tuner(trainables.count, tmp_path / "again", {"steps": 3}, num_samples=2).fit()
     assert results.counts == {Outcome.COMPLETED: 2}
-    eventually(lambda: len(our_groups()) == 2, 30, "a new one has both devices")
+    eventually(lambda: len(scheduler_status()["nodes"]) == 2, 30, "a new one has both nodes")
