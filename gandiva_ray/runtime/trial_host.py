@@ -188,11 +188,7 @@ class TrialHost:
         trial = self._trials.get(hello["job"])
         if trial is None:
             raise ConnectionAbortedError(f"job {hello['job']} is over")
-        try:
-            page = open_page(pid, hello["page"])
-        except FileNotFoundError as error:
-            raise ConnectionAbortedError(f"job {trial.job} ended as soon as it began") from error
-        trial.connect(pid, page, writer)
+        trial.connect(pid, open_page(pid, hello["page"]), writer)
         return Talk(lambda m: self._hear_trial(trial, m), lambda: self._lose_trial(trial))
 
     def _hear_template(self, template: Template, message: Message) -> None:

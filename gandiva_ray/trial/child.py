@@ -112,8 +112,14 @@ def _check_checkpoint(path: str | None) -> None:
 
 def _settle(launch: LaunchMessage, working_dir: str) -> None:
     """Its folder, its cores, its GPUs, its threads: all before the training function is loaded or CUDA is touched."""
-    os.makedirs(launch.path, exist_ok=True)
-    _redirect(launch.path)
+    try:
+        os.makedirs(launch.path, exist_ok=True)
+        _redirect(launch.path)
+    except OSError as error:
+        raise OSError(
+            f"the trial's folder cannot be written on this node ({error}): set RunConfig(storage_path=...) to a folder "
+            "that every node can write"
+        ) from error
     os.chdir(launch.path)
     os.environ["TUNE_ORIG_WORKING_DIR"] = working_dir
     if launch.cores:

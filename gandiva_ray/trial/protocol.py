@@ -77,8 +77,11 @@ def map_page(fd: int) -> Page:
 
 
 def open_page(pid: int, fd: int) -> Page:
-    """The page of another process of the same user."""
-    own = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR)
+    """The page of another process of the same user; a blank one where that has ended, as what it said still counts."""
+    try:
+        own = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR)
+    except (FileNotFoundError, ProcessLookupError, PermissionError):  # until it is reaped, what it had is root's
+        _, own = create_page()
     try:
         return map_page(own)
     finally:

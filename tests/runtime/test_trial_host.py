@@ -24,7 +24,7 @@ from gandiva_ray.runtime import listener, processes, trial_host, turns
 from gandiva_ray.runtime.devices import Hardware
 from gandiva_ray.runtime.messages import Payload
 from gandiva_ray.runtime.trial_host import TrialHost
-from gandiva_ray.trial.protocol import Environment, TemplateArguments
+from gandiva_ray.trial.protocol import Environment, Page, TemplateArguments
 from gandiva_ray.trial.zygote import Zygote
 from tests.runtime import trainables
 from tests.tiny_disk import tiny_disk
@@ -213,6 +213,27 @@ def test_a_trial_that_is_killed_fails_alone_and_says_by_what(tmp_path: Path) -> 
             assert (end.outcome, end.reason) == (Outcome.FAILED, "its process was killed by signal 9 (SIGKILL)")
             before = b.steps("other")
             await b.until(lambda: b.steps("other") > before + 20, "the other goes on")
+
+    run(scenario())
+
+
+def test_a_trial_that_ends_before_its_agent_looks_is_heard_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    look = trial_host.open_page
+
+    def look_late(pid: int, fd: int) -> Page:
+        psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], 10)
+        return look(pid, fd)
+
+    monkeypatch.setattr(trial_host, "open_page", look_late)
+
+    async def scenario() -> None:
+        async with bench(tmp_path) as b:
+            (tmp_path / "hasty").write_text("a file where its folder is to be")
+            b.launch("hasty")
+            await b.until(lambda: bool(b.ends("hasty")), "it is missed")
+            (end,) = b.ends("hasty")
+            assert end.outcome is Outcome.FAILED
+            assert end.reason.startswith("OSError: the trial's folder cannot be written on this node ([Errno 17]")
 
     run(scenario())
 

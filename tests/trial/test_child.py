@@ -138,7 +138,10 @@ def test_a_folder_that_cannot_be_made_is_a_failure_with_a_reason(template: FakeT
     trial = template.launch({"do": "where"}, path=Path("/dev/null/x"))
     assert trial.exit_code() == 1
     assert trial.last()["op"] == "failed"
-    assert trial.last()["reason"].startswith("NotADirectoryError: ")
+    assert trial.last()["reason"] == (
+        "OSError: the trial's folder cannot be written on this node ([Errno 20] Not a directory: '/dev/null/x'): "
+        "set RunConfig(storage_path=...) to a folder that every node can write"
+    )
 
 
 def test_an_end_without_a_word_is_told_by_the_template(template: FakeTemplate) -> None:

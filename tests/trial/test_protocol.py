@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,3 +29,13 @@ def test_both_ends_see_one_page() -> None:
     other.request, other.until = SUSPEND, 2**40
     assert (page.request, page.until) == (SUSPEND, 2**40)
     os.close(fd)
+
+
+@pytest.mark.parametrize("reaped", [True, False])
+def test_the_page_of_an_ended_process_is_blank(reaped: bool) -> None:
+    with subprocess.Popen(["true"]) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        if reaped:
+            process.wait()
+        page = open_page(process.pid, 3)
+    assert (page.request, page.until, page.boundaries, page.steps) == (RUN, NO_MILESTONE, 0, 0)
