@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import datetime
-import functools
-import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
+from gandiva_ray.arguments import explain_unknown
 from gandiva_ray.core.model import TrialId
 from gandiva_ray.core.multi_job import StopRule
 from gandiva_ray.core.search import Algorithm, Mode
-
-_T = TypeVar("_T")
 
 Space = Mapping[str, Any]
 StartMethod = Literal["fork", "spawn", "actor"]
@@ -42,38 +38,6 @@ _RAY_RUN_CONFIG = {
     "progress_reporter": _OUTPUT,
     "log_to_file": "leave it out: what a trial prints always goes to a file in its folder",
 }
-
-
-def explain_unknown(instead: Mapping[str, str]) -> Callable[[type[_T]], type[_T]]:
-    """Decorate a class: a keyword that it lacks raises a TypeError that says what to use instead.
-
-    `instead` holds the advice for keywords that Ray Tune has; for any other the nearest known one is named.
-    """
-
-    def decorate(cls: type[_T]) -> type[_T]:
-        init: Callable[..., None] = cls.__init__
-        known = list(inspect.signature(cls).parameters)
-
-        @functools.wraps(init)
-        def checked_init(self: _T, *args: Any, **keywords: Any) -> None:
-            check_keywords(cls.__name__, keywords, known, instead)
-            init(self, *args, **keywords)
-
-        cls.__init__ = checked_init  # type: ignore[assignment]
-        return cls
-
-    return decorate
-
-
-def check_keywords(owner: str, given: Iterable[str], known: list[str], instead: Mapping[str, str]) -> None:
-    """Raise TypeError at the first keyword that is not known, with what to use instead."""
-    for keyword in given:
-        if keyword in instead:
-            raise TypeError(f"{owner} has no {keyword!r} (Ray Tune has it): {instead[keyword]}")
-        if keyword not in known:
-            nearest = get_close_matches(keyword, known, n=1)
-            hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-            raise TypeError(f"{owner} has no {keyword!r}: {hint}It takes {', '.join(known)}")
 
 
 @explain_unknown(_RAY_TUNE_CONFIG)
@@ -130,7 +94,7 @@ class TuneConfig:
         return budget.total_seconds() if isinstance(budget, datetime.timedelta) else budget
 
 
-@explain_unknown({})
+@explain_unknown()
 @dataclass(frozen=True, slots=True)
 class FailureConfig:
     """What becomes of trials that fail.
@@ -154,7 +118,7 @@ class FailureConfig:
             raise ValueError("fail_fast ends the search at the first failure: leave max_failures at 0")
 
 
-@explain_unknown({})
+@explain_unknown()
 @dataclass(frozen=True, slots=True)
 class CheckpointConfig:
     """Which checkpoints of a trial to keep: the last one, and `num_to_keep` in all (None: every one).

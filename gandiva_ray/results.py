@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, overload
 
+from gandiva_ray.arguments import explain_unknown
 from gandiva_ray.core.model import Outcome, TrialId
 from gandiva_ray.core.search import Mode
 from gandiva_ray.run_log import Line, Reports, flatten
@@ -63,6 +64,7 @@ class Result:
         """Raises AttributeError."""
         raise AttributeError(_NO_FILESYSTEM)
 
+    @explain_unknown()
     def get_best_checkpoint(self, metric: str, mode: Mode) -> Checkpoint | None:
         """Of the checkpoints that were kept, the one with the best value of the metric; None where there is none.
 
@@ -153,6 +155,7 @@ class ResultGrid(Sequence[Result]):
         """Trials that ended well: completed, or stopped by the search."""
         return sum(result.outcome in (Outcome.COMPLETED, Outcome.STOPPED) for result in self.results)
 
+    @explain_unknown()
     def get_best_result(
         self,
         metric: str | None = None,
@@ -218,6 +221,7 @@ class ResultGrid(Sequence[Result]):
         counts = ", ".join(f"{count} {outcome.value}" for outcome, count in self.counts.items())
         return _table([("trials", counts), ("ended because", self.stop_reason), ("path", self.path)])
 
+    @explain_unknown()
     def get_dataframe(self, filter_metric: str | None = None, filter_mode: Mode | None = None) -> pandas.DataFrame:
         """One row a trial: `config/...`, the last metrics, `state`, `reason`, `path`, `steps`, `device_seconds`.
 

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gandiva_ray.arguments import explain_unknown
 from gandiva_ray.trial.kinds import Trainable, run_class, run_generator
 
 
@@ -43,6 +44,7 @@ class _WithResources(functools.partial[Any]):
     resources: Mapping[str, float]
 
 
+@explain_unknown()
 def with_resources(trainable: Callable[..., Any], resources: Mapping[str, float]) -> Callable[..., Any]:
     """The trainable with what each of its trials asks for, as with Ray Tune's: {"cpu": 2}, {"cpu": 4, "gpu": 0.5}.
 

@@ -13,13 +13,12 @@ from typing import Any, TypeVar
 
 import cloudpickle
 
+from gandiva_ray.arguments import explain_unknown
 from gandiva_ray.config import (
     CheckpointConfig,
     FailureConfig,
     RunConfig,
     TuneConfig,
-    check_keywords,
-    explain_unknown,
     stop_rule,
 )
 from gandiva_ray.core.model import Outcome
@@ -79,6 +78,7 @@ class Tuner:
         self._algorithm = self._tune.searcher or _default_searcher()
 
     @classmethod
+    @explain_unknown(_IN_RAYS_RESTORE)
     def restore(
         cls,
         path: str | os.PathLike[str],
@@ -88,7 +88,6 @@ class Tuner:
         resume_errored: bool = False,
         restart_errored: bool = False,
         param_space: Mapping[str, Any] | None = None,
-        **unsupported: object,
     ) -> Tuner:
         """A search that was interrupted or killed, by its run's folder: `fit()` goes on with it.
 
@@ -102,8 +101,6 @@ class Tuner:
         The folder's pickles are loaded: restore only a run that you trust. Raises FileNotFoundError where there is no
         such run, ValueError or TypeError on other arguments.
         """
-        names = ["path", "trainable", "resume_unfinished", "resume_errored", "restart_errored", "param_space"]
-        check_keywords("Tuner.restore", unsupported, names, _IN_RAYS_RESTORE)
         if resume_errored and restart_errored:
             raise ValueError("trials that failed go on (resume_errored=True) or begin anew (restart_errored=True)")
         folder = Path(path).expanduser().absolute()

@@ -15,15 +15,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from gandiva_ray.arguments import explain_unknown
 from gandiva_ray.core.model import Outcome, TrialId
 from gandiva_ray.core.search import Action, Create, Problem, Promote, Reweigh, StopTrial
-from searchers.checks import check_count, check_knobs, metric_of
+from searchers.checks import IN_RAY_TUNE, check_count, check_knobs, metric_of
 from searchers.sampling import Points, Sampling
 
 AHEAD, BEHIND = 1.0, 0.001
 """Weights. Those behind share what little they have, and a device where nobody is ahead."""
 
 
+@explain_unknown(IN_RAY_TUNE)
 @dataclass(frozen=True, slots=True)
 class ASHA:
     """At each rung a trial stops that is below the best 1/reduction_factor of those that came there before it.

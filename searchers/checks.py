@@ -8,6 +8,13 @@ from typing import Any
 
 from gandiva_ray.core.search import Problem
 
+IN_RAY_TUNE = {
+    **dict.fromkeys(("metric", "mode"), "it belongs into TuneConfig(...), beside searcher"),
+    "time_attr": "leave it out: a trial's time is the number of its reports",
+    "stop_last_trials": "leave it out: a trial stops at max_t",
+}
+"""Arguments of Ray Tune's schedulers that searchers do without."""
+
 
 def is_number(value: Any) -> bool:
     """A finite one; a bool is none."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
+from gandiva_ray.arguments import explain_unknown
 from gandiva_ray.core.search import Problem
-from searchers.checks import check_knobs, metric_of
+from searchers.checks import IN_RAY_TUNE, check_knobs, metric_of
 from searchers.rungs import BracketSearcher, Plan, milestones
 from searchers.sampling import Points, Sampling
 
 
+@explain_unknown(IN_RAY_TUNE)
 @dataclass(frozen=True, slots=True)
 class SuccessiveHalving:
     """All samples in one bracket: at grace_period, grace_period * reduction_factor, ... reports all but the best

@@ -7,12 +7,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from gandiva_ray.arguments import explain_unknown
 from gandiva_ray.core.search import Problem
-from searchers.checks import check_knobs, metric_of
+from searchers.checks import IN_RAY_TUNE, check_knobs, metric_of
 from searchers.rungs import BracketSearcher, Plan, milestones
 from searchers.sampling import Points, Sampling
 
 
+@explain_unknown(IN_RAY_TUNE)
 @dataclass(frozen=True, slots=True)
 class Hyperband:
     """The brackets of algorithm 1, from the one that stops earliest to the one that stops nobody, and round again.

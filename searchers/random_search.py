@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gandiva_ray.arguments import explain_unknown
 from gandiva_ray.core.model import Outcome, TrialId
 from gandiva_ray.core.search import Action, Create, Problem
+from searchers.checks import IN_RAY_TUNE
 from searchers.sampling import Points, Sampling
 
 
@@ -35,6 +37,7 @@ class FeedForward:
         return []
 
 
+@explain_unknown(IN_RAY_TUNE)
 @dataclass(frozen=True, slots=True)
 class RandomSearch:
     """num_samples draws of the space, each combined with every combination of its grid_search values."""

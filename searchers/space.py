@@ -13,70 +13,84 @@ from typing import Any
 
 import cloudpickle
 
+from gandiva_ray.arguments import explain_unknown
 from searchers.domains import Choice, Domain, Float, Integer, Normal, SampleFrom, categories_of, same
 from searchers.tree import NotYet, Slot, View, fill, has_slot, join
 
 
+@explain_unknown()
 def uniform(lower: float, upper: float) -> Float:
     """A float from [lower, upper)."""
     return Float(lower, upper)
 
 
+@explain_unknown()
 def quniform(lower: float, upper: float, q: float) -> Float:
     """A multiple of `q` from [lower, upper], which must be multiples of it."""
     return Float(lower, upper, q=q)
 
 
+@explain_unknown()
 def loguniform(lower: float, upper: float) -> Float:
     """A float from [lower, upper), its logarithm uniform."""
     return Float(lower, upper, log=True)
 
 
+@explain_unknown()
 def qloguniform(lower: float, upper: float, q: float) -> Float:
     """A multiple of `q` from [lower, upper], which must be multiples of it: a `loguniform` rounded."""
     return Float(lower, upper, log=True, q=q)
 
 
+@explain_unknown()
 def randn(mean: float = 0.0, sd: float = 1.0) -> Normal:
     """A normal float."""
     return Normal(mean, sd)
 
 
+@explain_unknown()
 def qrandn(mean: float, sd: float, q: float) -> Normal:
     """A normal float rounded to a multiple of `q`."""
     return Normal(mean, sd, q)
 
 
+@explain_unknown()
 def randint(lower: int, upper: int) -> Integer:
     """An int from [lower, upper): `upper` itself is not drawn."""
     return Integer(lower, upper)
 
 
+@explain_unknown()
 def lograndint(lower: int, upper: int) -> Integer:
     """An int from [lower, upper), its logarithm about uniform."""
     return Integer(lower, upper, log=True)
 
 
+@explain_unknown()
 def qrandint(lower: int, upper: int, q: int = 1) -> Integer:
     """An int multiple of `q` from [lower, upper]; with q=1 `upper` itself is not drawn, as in Ray Tune."""
     return Integer(lower, upper, q=q)
 
 
+@explain_unknown()
 def qlograndint(lower: int, upper: int, q: int) -> Integer:
     """An int multiple of `q` from [lower, upper], its logarithm about uniform; with q=1 `upper` is not drawn."""
     return Integer(lower, upper, log=True, q=q)
 
 
+@explain_unknown()
 def choice(categories: Iterable[Any]) -> Choice:
     """One of these objects, each as likely."""
     return Choice(categories_of(categories))
 
 
+@explain_unknown()
 def grid_search(values: Iterable[Any]) -> dict[str, Iterable[Any]]:
     """Every one of these values, combined with those of every other grid_search, for each sample."""
     return {"grid_search": values}
 
 
+@explain_unknown()
 def sample_from(func: Callable[..., Any]) -> SampleFrom:
     """What `func(config)` returns once the other parameters are known; `spec.config.lr` works too, as in Ray Tune.
 

@@ -17,6 +17,7 @@ import cloudpickle
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
+from gandiva_ray.arguments import explain_unknown
 from gandiva_ray.core.events import Event, JobPromoted, JobSubmitted, StopRequested, WeightChanged
 from gandiva_ray.core.model import JobId, JobSpec, NodeId, TrialId
 from gandiva_ray.core.multi_job import Retry
@@ -54,6 +55,7 @@ _settings = Settings(Gandiva())
 _joined_ray = False
 
 
+@explain_unknown()
 def init(
     address: str | None = None,
     *,

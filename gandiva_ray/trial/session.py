@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from gandiva_ray.arguments import explain_unknown
 from gandiva_ray.trial import processes
 from gandiva_ray.trial.checkpoint import Checkpoint
 from gandiva_ray.trial.metrics import plain
@@ -168,7 +169,8 @@ def _leave_behind() -> None:
     _session, _left_behind = None, True
 
 
-def report(metrics: Mapping[str, Any], *, checkpoint: Checkpoint | None = None, **unsupported: object) -> None:
+@explain_unknown({"checkpoint_dir_name": "leave it out: checkpoints are numbered by their reports"})
+def report(metrics: Mapping[str, Any], *, checkpoint: Checkpoint | None = None) -> None:
     """Report metrics from a training function, as with Ray Tune's `report`. The n-th call is step n, from 1.
 
     `metrics` is a dict of names and numbers (also numpy and torch scalars), strings, None, and lists and dicts of
@@ -177,8 +179,6 @@ def report(metrics: Mapping[str, Any], *, checkpoint: Checkpoint | None = None, 
     TypeError or ValueError on other metrics or arguments, OSError where the checkpoint cannot be written. The trial may
     be suspended, parked or stopped in here.
     """
-    if unsupported:
-        raise TypeError(f"report() takes metrics and checkpoint, and no {', '.join(unsupported)}")
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
         raise TypeError(
             f"checkpoint is a gandiva_ray.Checkpoint, got {checkpoint!r}: use Checkpoint.from_directory(path) or "

@@ -225,7 +225,7 @@ def test_a_boundary_outside_a_trial_is_nothing() -> None:
 
 
 def test_report_names_what_it_does_not_take() -> None:
-    with pytest.raises(TypeError, match=r"report\(\) takes metrics and checkpoint, and no step"):
+    with pytest.raises(TypeError, match=r"report has no 'step': It takes metrics, checkpoint"):
         session.report({"loss": 1.0}, step=3)
     with pytest.raises(TypeError, match=r"checkpoint is a gandiva_ray.Checkpoint, got 'c': use Checkpoint.from_dir"):
         session.report({"loss": 1.0}, checkpoint="c")  # type: ignore[arg-type]
