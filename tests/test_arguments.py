@@ -26,7 +26,7 @@ def train(config: dict[str, Any]) -> None: ...
         (tune.RunConfig, "storage", "storage_path"),
         (tune.FailureConfig, "max_failure", "max_failures"),
         (tune.CheckpointConfig, "num_keep", "num_to_keep"),
-        (tune.ASHA, "grace", "grace_period"),
+        (tune.ASHA, "grace_periods", "grace_period"),
         (tune.Hyperband, "max_time", "max_t"),
         (tune.SuccessiveHalving, "reduction", "reduction_factor"),
         (tune.RandomSearch, "points", "points_to_evaluate"),
