@@ -13,6 +13,8 @@ from typing import Any
 import cloudpickle
 
 _DEPTH = 4
+LARGE = 100_000_000
+"""Bytes of a trainable from which on its user is told what takes them."""
 _READS = ("GLOBAL", "GLOBALS", "NAME", "DEREF")  # ends of the names of instructions, which versions of Python vary
 
 
@@ -25,6 +27,31 @@ def dump_trainable(trainable: Callable[..., Any], name: str) -> bytes:
         return bytes(cloudpickle.dumps(trainable))
     except Exception as error:
         raise TypeError(_explain(trainable, name, error)) from None
+
+
+def size_hint(trainable: Callable[..., Any], name: str, num_bytes: int) -> str:
+    """What a person should know of a trainable that takes so many bytes; nothing where that is little or meant to be.
+
+    What was bound to it, as `with_parameters` does, is meant to be.
+    """
+    function: object = trainable
+    while isinstance(function, functools.partial):
+        function = function.func
+    if num_bytes <= LARGE:
+        return ""
+    trail, largest, size = "", function, _size(function)
+    for _ in range(_DEPTH):
+        sizes = [(_size(part.value), part) for part in _parts(largest)]
+        found = max(((s, p) for s, p in sizes if s > LARGE), key=lambda pair: pair[0], default=None)
+        if found is None:
+            break
+        size, largest, trail = found[0], found[1].value, trail + found[1].label
+    if not trail:
+        return ""
+    return (
+        f"{name} holds {trail.lstrip('.')!r}, {size / 1e6:.0f} MB, which goes to every node: leave it out "
+        f"if trials do not need it; if they do, make it an argument and say so by with_parameters({name}, ...)"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +100,25 @@ def _reason(value: object) -> str | None:
 
 
 class _Nowhere:
-    """A file that keeps nothing, so that a large array costs no second copy."""
+    """A file that counts and keeps nothing, so that a large array costs no second copy."""
+
+    def __init__(self) -> None:
+        self.num_bytes = 0
 
     def write(self, data: object) -> int:
-        return memoryview(data).nbytes  # type: ignore[arg-type]
+        num_bytes = memoryview(data).nbytes  # type: ignore[arg-type]
+        self.num_bytes += num_bytes
+        return num_bytes
+
+
+def _size(value: object) -> int:
+    """Bytes of the value, pickled; 0 if it cannot be by itself."""
+    nowhere = _Nowhere()
+    try:
+        cloudpickle.Pickler(nowhere).dump(value)
+    except Exception:
+        return 0
+    return nowhere.num_bytes
 
 
 def _parts(value: object) -> Iterator[_Part]:

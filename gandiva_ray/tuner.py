@@ -32,7 +32,7 @@ from gandiva_ray.run_folder import create_folder
 from gandiva_ray.run_log import Line, Reports, RunLog
 from gandiva_ray.search_loop import SearchLoop
 from gandiva_ray.search_session import SearchSession, SearchSpec
-from gandiva_ray.serialize import dump_trainable
+from gandiva_ray.serialize import dump_trainable, size_hint
 from gandiva_ray.trainable import as_function, check_space, check_trainable, name_of, resources_of
 from gandiva_ray.trial.checkpoint import Checkpoint
 from gandiva_ray.trial_files import TrialFiles
@@ -135,6 +135,8 @@ class Tuner:
         trainable = dump_trainable(function, name_of(self._trainable))
         folder, log, files = self._open_log(multi_job, clock)
         progress = open_progress(self._run.verbose, self._heading(folder))
+        if hint := size_hint(self._trainable, name_of(self._trainable), len(trainable)):
+            progress.note(hint)
         with closing(log), closing(files):
             interrupt = self._search(multi_job, trainable, folder, log, progress, clock)
         if multi_job.error:

@@ -13,8 +13,8 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from gandiva_ray.serialize import dump_trainable
-from gandiva_ray.trainable import name_of
+from gandiva_ray.serialize import dump_trainable, size_hint
+from gandiva_ray.trainable import name_of, with_parameters
 
 
 def refusal(trainable: Callable[..., Any]) -> str:
@@ -121,6 +121,26 @@ def test_refusing_takes_less_than_a_second_beside_a_large_array() -> None:
     started = time.perf_counter()
     assert "'lock'" in refusal(train)
     assert time.perf_counter() - started < 1.0
+
+
+@pytest.mark.parametrize(("num_bytes", "told"), [(101_000_000, True), (99_000_000, False)])
+def test_a_large_capture_is_named_with_its_size(num_bytes: int, told: bool) -> None:
+    holder = {"few": 1, "data": bytes(num_bytes)}
+
+    def train(config: dict[str, Any]) -> None:
+        print(holder)
+
+    hint = size_hint(train, "train", len(dump_trainable(train, "train")))
+    assert hint.startswith("train holds \"holder['data']\", 101 MB, which goes to every node") is told
+    assert ("with_parameters(train, ...)" in hint) is told
+    assert bool(hint) is told
+
+
+def test_what_with_parameters_gives_may_be_large() -> None:
+    def train(config: dict[str, Any], data: bytes) -> None: ...
+
+    bound = with_parameters(train, data=bytes(101_000_000))
+    assert size_hint(bound, "train", len(dump_trainable(bound, "train"))) == ""
 
 
 def test_where_nothing_is_to_blame_the_error_itself_is_told() -> None:
