@@ -29,7 +29,7 @@ from gandiva_ray.run_log import Line, RunLog, line_of, with_joined_names
 from gandiva_ray.search_session import SearchSession
 
 _POLL = 0.25
-_GRACE = 1.2  # how long trials that were told to stop may take to reach a boundary
+_GRACE = 0.9  # how long trials that were told to stop may take to reach a boundary
 
 
 class SearchLoop:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from gandiva_ray.core.decisions import Decision, Launch, Stop
 from gandiva_ray.core.events import Event, JobEnded, JobFailed, JobStarted, JobSubmitted, NodeJoined, TimerFired
 from gandiva_ray.core.model import Assignment, Device, JobSpec, Node, Outcome
-from gandiva_ray.journal import VERSION, Entry, Journal, JournalError
+from gandiva_ray.journal import VERSION, Entry, Journal, JournalError, Note
 
 HEADER = {
     "policy": "tiresias-l",
@@ -101,14 +101,51 @@ def test_a_journal_can_be_read_while_it_is_written(tmp_path: Path) -> None:
             assert len(list(reader)) == count + 1
 
 
+def test_the_latest_note_of_its_kind_and_name_counts(tmp_path: Path) -> None:
+    with Journal.create(tmp_path / "journal", HEADER) as journal:
+        journal.append(0.0, [], [], [Note("driver", "a", b"1"), Note("driver", "b", b"2"), Note("outbox", "a", b"3")])
+        journal.note(Note("driver", "a", b"4"), Note("driver", "b", None), Note("driver", "never there", None))
+        assert journal.notes("driver") == {"a": b"4"}
+        assert journal.notes("outbox") == {"a": b"3"}
+        assert journal.notes("no such kind") == {}
+        assert len(list(journal)) == 1, "a note is no entry"
+
+
+def test_a_successor_reads_the_notes_and_writes_on(tmp_path: Path) -> None:
+    with Journal.create(tmp_path / "journal", HEADER) as first:
+        first.append(1.0, [JobStarted(1.0, "a")], [], [Note("driver", "a", b"1")])
+    with Journal.go_on(tmp_path / "journal") as second:
+        assert second.header == HEADER
+        assert second.notes("driver") == {"a": b"1"}
+        second.append(2.0, [JobStarted(2.0, "b")], [], [Note("driver", "a", None)])
+        assert [(entry.seq, entry.at) for entry in second] == [(1, 1.0), (2, 2.0)]
+        assert second.notes("driver") == {}
+    with pytest.raises(FileNotFoundError, match="there is no journal at"):
+        Journal.go_on(tmp_path / "missing")
+
+
+def test_an_entry_and_its_notes_are_written_both_or_none(tmp_path: Path) -> None:
+    with Journal.create(tmp_path / "journal", HEADER) as journal:
+        bad = Note("driver", "b", object())  # type: ignore[arg-type]
+        with pytest.raises(sqlite3.Error):
+            journal.append(1.0, [JobStarted(1.0, "a")], [], [Note("driver", "a", b"1"), bad])
+        with pytest.raises(sqlite3.Error):
+            journal.note(Note("driver", "a", b"1"), bad)
+        assert list(journal) == []
+        assert journal.notes("driver") == {}
+        journal.append(2.0, [JobStarted(2.0, "a")], [])
+        assert [entry.at for entry in journal] == [2.0]
+
+
 WRITER = """
 import itertools, sys
 from gandiva_ray.core.events import JobEnded
 from gandiva_ray.core.model import Outcome
-from gandiva_ray.journal import Journal
+from gandiva_ray.journal import Journal, Note
 journal = Journal.create(sys.argv[1], {"policy": "fifo"})
 for count in itertools.count(1):
-    journal.append(float(count), [JobEnded(float(count), str(count), Outcome.COMPLETED, "x" * 1000)], [])
+    journal.append(float(count), [JobEnded(float(count), str(count), Outcome.COMPLETED, "x" * 1000)], [],
+        [Note("count", "", b"%d" % count)])
     sys.stdout.write(f"{count}\\n")
     sys.stdout.flush()
 """
@@ -129,6 +166,7 @@ def test_a_journal_of_a_killed_process_holds_every_entry_that_was_appended(tmp_p
     with Journal.open(path) as journal:
         assert journal.header == {"policy": "fifo"}
         entries = list(journal)
+        assert journal.notes("count") == {"": b"%d" % len(entries)}
     assert written <= len(entries) <= written + 1
     for count, entry in enumerate(entries, 1):
         assert entry == Entry(count, float(count), (JobEnded(count, str(count), Outcome.COMPLETED, "x" * 1000),), ())

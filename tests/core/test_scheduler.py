@@ -108,6 +108,21 @@ def test_what_is_forgotten_changes_no_decision(seed: int):
             state.apply(decision)
 
 
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 2**32), of_a_thousand=st.integers(0, 1000))
+@pytest.mark.parametrize("policy", [make() for make in POLICIES.values()], ids=repr)
+def test_a_successor_that_recalls_a_history_goes_on_as_the_first_would_have(
+    policy: Policy, seed: int, of_a_thousand: int
+):
+    history = random_world(policy, seed, happenings=60).history
+    died_after = len(history) * of_a_thousand // 1000
+    successor = Scheduler(policy)
+    for events, decisions in history[:died_after]:
+        successor.recall(events, decisions)
+    for events, decisions in history[died_after:]:
+        assert successor.handle(*events) == decisions
+
+
 class Watched(Sequence[Job]):
     """A queue that notes whom a policy looks at."""
 

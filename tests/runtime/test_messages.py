@@ -28,6 +28,23 @@ def test_events_are_kept_until_they_are_confirmed() -> None:
     asyncio.run(scenario())
 
 
+def test_one_made_of_another_s_content_goes_on_as_it() -> None:
+    async def scenario() -> None:
+        first = Outbox()
+        for step in (1, 2, 3):
+            first.put(report(step))
+        await first.take(1, timeout=0)
+        assert first.content == (1, (report(2), report(3)))
+        second = Outbox(*first.content)
+        assert await second.take(1, timeout=0) == await first.take(1, timeout=0)
+        second.put(report(4))
+        batch = await second.take(2, timeout=0)
+        assert batch == messages.Batch(4, (report(3), report(4)))
+        assert (await second.take(1, timeout=0)) == batch, "what is confirmed stays so"
+
+    asyncio.run(scenario())
+
+
 def test_a_waiting_poll_is_answered_by_what_arrives() -> None:
     async def scenario() -> None:
         outbox = Outbox()
