@@ -23,7 +23,10 @@ class JobStarted:
 
 @dataclass(frozen=True, slots=True)
 class JobProgressed:
-    """About once a second. `device_seconds` is what it got since the last one; `step` counts its reports so far."""
+    """At most once a second, for each hundredth more that it got, and before it ends.
+
+    `device_seconds` is what it got since the last one; `step` counts its reports so far.
+    """
 
     at: float
     job: JobId

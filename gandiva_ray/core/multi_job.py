@@ -143,7 +143,8 @@ class TrialRecord:
     `until` is the milestone it has been given. `best_value` is the best finite value of the metric at any report.
     `attempt` counts its processes, `earlier_seconds` are what those before the present one had received;
     `checkpoints` are those kept, the latest last. A parked trial whose process is `gone` gets a new one when it is
-    promoted. One that is not `judged` had ended for its searcher, which hears nothing of it any more.
+    promoted. One that is not `judged` had ended for its searcher, which hears nothing of it any more. `mistake` is why
+    nothing could judge it, be it that it runs to its end before it is stopped.
     """
 
     trial: TrialId
@@ -157,6 +158,7 @@ class TrialRecord:
     earlier_seconds: float = 0.0
     gone: bool = False
     judged: bool = True
+    mistake: str = ""
     checkpoints: list[Saved] = field(default_factory=list)
     state: TrialState = TrialState.WAITING
     step: int = 0
@@ -353,7 +355,8 @@ class MultiJob:
         if record.state is TrialState.STOPPING:
             return []
         if value is None and self._problem.metric is not None:
-            return self._mistake(record, self._problem.metric)
+            record.mistake = _what_is_wrong(self._problem.metric, record.metrics)
+            return [self._stop(record, record.mistake, Outcome.FAILED), *self._count_mistake(record)]
         if self._stop_rule is not None and (reason := self._stop_rule(record.trial, event.metrics)):
             return [self._stop(record, reason, Outcome.COMPLETED)]
         effects = self._rest(record) if _at_milestone(record) else self._run(record)
@@ -386,8 +389,9 @@ class MultiJob:
         metric = self._problem.metric
         mute = event.outcome is Outcome.COMPLETED and not record.step and record.state is not TrialState.STOPPING
         if mute and metric is not None:
-            reason = f"returned without a report; call report({{{metric!r}: ...}}) in the training function"
-            event = replace(event, outcome=Outcome.FAILED, reason=reason)
+            record.mistake = f"returned without a report; call report({{{metric!r}: ...}}) in the training function"
+        if event.outcome is Outcome.COMPLETED and record.mistake:
+            event = replace(event, outcome=Outcome.FAILED, reason=record.mistake)
         record.outcome, record.reason, record.error = event.outcome, event.reason, event.error
         self._move(record, TrialState.ENDED)
         self._ended_as[event.outcome] += 1
@@ -440,7 +444,7 @@ class MultiJob:
         drops = self._forget(record) if anew else []
         if record.outcome is not None:
             self._ended_as[record.outcome] -= 1
-        record.outcome, record.error, record.judged = None, "", False
+        record.outcome, record.error, record.mistake, record.judged = None, "", "", False
         record.failures = record.losses = 0
         record.until = self._longest
         return [*drops, replace(self._retry(record, _RESTORED), anew=anew)]
@@ -561,21 +565,15 @@ class MultiJob:
         rest = self._end(f"the target {self._target} was reached by trial {record.trial}", lambda _: Outcome.STOPPED)
         return [stop, *rest]
 
-    def _mistake(self, record: TrialRecord, metric: str) -> list[Effect]:
-        """The report lacks the metric: its trial fails."""
-        stop = self._stop(record, _what_is_wrong(metric, record.metrics), Outcome.FAILED)
-        record.reason = stop.reason
-        return [stop, *self._count_mistake(record)]
-
     def _count_mistake(self, record: TrialRecord) -> list[Effect]:
-        """A trial could not be judged, and its record says why: where none can, the search is over."""
+        """A trial could not be judged: where none can, the search is over."""
         self._mistaken += 1
         enough = _MISTAKES_THAT_END_A_SEARCH
         if self._searcher.finished:
             enough = min(enough, len(self.trials))
         if self.ending or self._measured or self._mistaken < enough:
             return []
-        self.error = f"no trial can be judged: trial {record.trial} {record.reason}"
+        self.error = f"no trial can be judged: trial {record.trial} {record.mistake}"
         return self._end(f"no trial reports a usable {self._problem.metric!r}", _cut)
 
     def _move(self, record: TrialRecord, state: TrialState) -> None:

@@ -34,6 +34,8 @@ BIRTH_GRACE = 0.5
 # Reading smaps_rollup takes ten milliseconds for a fork of a large template; trials of a search are much alike, and a
 # trial's memory changes little once it trains.
 MEMORY_PERIOD, MEASURED_AT_ONCE = 30.0, 2
+# The scheduler is told anew when what it knows of a job is off by so much: some hundred times of one that runs a day.
+NEWS = 0.01
 # Ray's memory monitor ends workers at 95 %, agents and schedulers among the first: a trial has to go before that.
 MEMORY_LIMIT = 0.9
 
@@ -342,10 +344,11 @@ class TrialHost:
     # --- accounts
 
     def progress(self) -> None:
-        """Tell the scheduler what each job received since the last time, and tune the quantum."""
+        """Tell the scheduler what jobs have received and hold, where that is news to it, and tune the quantum."""
         self._measure()
         for trial in self._trials.values():
-            self._account(trial)
+            if _differs(self._device_seconds(trial), trial.received) or _differs(trial.private_bytes, trial.told_bytes):
+                self._account(trial)
         self._turns.tune()
 
     def _measure(self) -> None:
@@ -363,7 +366,7 @@ class TrialHost:
         received = self._device_seconds(trial)
         if received > trial.received:
             since = received - trial.received
-            trial.received = received
+            trial.received, trial.told_bytes = received, trial.private_bytes
             self._notify([JobProgressed(0.0, trial.job, since, trial.step, trial.private_bytes)])
 
     def _device_seconds(self, trial: Trial) -> float:
@@ -415,6 +418,10 @@ class TrialHost:
 
     def _tell_driver(self, multi_job: MultiJobId, event: TrialEvent, *, urgent: bool = True) -> None:
         self._outboxes.setdefault(multi_job, Outbox()).put(event, urgent=urgent)
+
+
+def _differs(amount: float, known: float) -> bool:
+    return abs(amount - known) > NEWS * known
 
 
 def _exit_reason(code: int) -> str:

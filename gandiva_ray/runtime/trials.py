@@ -28,7 +28,8 @@ class Where(enum.Enum):
 
 @dataclass(eq=False, slots=True)
 class Trial:
-    """`received` is what the scheduler was told of its attained service, `at_home` whether it still takes turns.
+    """`received` and `told_bytes` are what the scheduler was told of its attained service and its memory, `at_home`
+    whether it still takes turns.
 
     `frozen` are its processes while they are stopped by force, `forced_at` its count of boundaries when that was done
     last, `longest_wait` the most seconds of its own turns that it was seen to take to a boundary.
@@ -50,6 +51,7 @@ class Trial:
     at_home: bool = True
     received: float = 0.0
     private_bytes: int = 0
+    told_bytes: int = 0
     measured_at: float = float("-inf")
     exit_code: int | None = None
     frozen: Sequence[int] = ()

@@ -288,6 +288,14 @@ def test_one_trial_without_the_metric_fails_alone() -> None:
     assert not multi_job.error
 
 
+def test_a_trial_that_cannot_be_judged_fails_though_it_returned_before_it_was_stopped() -> None:
+    multi_job = search(Scripted(4))
+    multi_job.handle(reported(A, 1))
+    (stop,) = multi_job.handle(wrong(B, loss=0.1))
+    multi_job.handle(ended(B, Outcome.COMPLETED))
+    assert (multi_job.trials[B].outcome, multi_job.trials[B].reason) == (Outcome.FAILED, stop.reason)
+
+
 def test_three_trials_without_the_metric_and_none_with_it_end_the_search() -> None:
     multi_job = search(Scripted(5), num_samples=5)
     multi_job.handle(started("00004"))

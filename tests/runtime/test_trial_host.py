@@ -280,7 +280,8 @@ def test_turns_of_a_trial_that_hangs_are_taken_by_force_and_that_is_said_once(tm
             b.host.progress()
             after = [(b.seconds(job), cpu_seconds(b.pid(job))) for job in ("deaf", "other")]
             turns_of, cpu_of = zip(*[(t - s, d - c) for (s, c), (t, d) in zip(before, after, strict=True)], strict=True)
-            assert all(1.5 < seconds < 2.5 for seconds in turns_of), turns_of
+            assert sum(turns_of) == pytest.approx(4, abs=0.3)
+            assert abs(turns_of[0] - turns_of[1]) < 1, "one turn, and the patience that it takes"
             # Each has the core in its own turns alone, whatever it does there.
             assert all(cpu < seconds + 0.3 for cpu, seconds in zip(cpu_of, turns_of, strict=True)), (cpu_of, turns_of)
             assert len(b.notices) == 2
@@ -400,6 +401,30 @@ def test_what_a_trial_holds_is_measured_once_it_waits(tmp_path: Path) -> None:
             measured = [f.private_bytes for f in b.facts if isinstance(f, JobProgressed) and f.private_bytes]
             assert measured
             assert all(2**20 < size < 2**28 for size in measured)
+
+    run(scenario())
+
+
+def test_the_scheduler_is_told_what_is_news_to_it_and_all_before_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial_host, "NEWS", 0.5)
+
+    async def scenario() -> None:
+        async with bench(tmp_path) as b:
+            b.launch("a")
+            await b.until(lambda: b.steps("a") > 0, "it runs")
+            for _ in range(100):
+                b.host.progress()
+                await asyncio.sleep(0.02)
+            told = [f.device_seconds for f in b.facts if isinstance(f, JobProgressed)]
+            assert 2 <= len(told) < 20
+            assert all(since > 0.5 * sum(told[:count]) for count, since in enumerate(told) if count)
+            known = b.seconds("a")
+            b.stop("a")
+            await b.until(lambda: b.ends("a") != [], "it ends")
+            received = max(event.device_seconds for event in b.told if isinstance(event, TrialReported))
+            assert b.seconds("a") >= received > known
 
     run(scenario())
 
