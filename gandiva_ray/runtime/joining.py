@@ -1,23 +1,33 @@
-"""Joining Ray, and asking its actors; each way in which that fails is one sentence."""
+"""Joining Ray, asking our scheduler there, and leaving; each way in which that fails is one sentence."""
 
 from __future__ import annotations
 
 import logging
 import os
 import re
+import signal
 import socket
 from typing import Any
 
 import ray
 
+from gandiva_ray.trial.processes import descendants, send_signal
+
 _VERSIONS = re.compile(r"Ray: (\S+)\s+Python: (\S+).*Ray: (\S+)\s+Python: (\S+)", re.DOTALL)
 _START = "start one with `ray start --head`"
 
+_joined = False  # by us, and not by the user
+
 
 def join_ray(address: str | None) -> None:
-    """Raises ConnectionError where no Ray answers, RuntimeError where it is of other versions, ValueError for what is
-    no address.
+    """Join Ray, or start one, unless this process has done so.
+
+    Raises ConnectionError where no Ray answers, RuntimeError where it is of other versions, ValueError for what is no
+    address.
     """
+    global _joined
+    if ray.is_initialized():
+        return
     asked = address or os.environ.get("RAY_ADDRESS", "")
     _check_address(asked)
     try:
@@ -28,16 +38,34 @@ def join_ray(address: str | None) -> None:
         raise ValueError(f"the address {asked!r} does not work: {one_line(error)}") from None
     except RuntimeError as error:
         raise RuntimeError(_other_versions(str(error)) or f"Ray cannot be joined: {one_line(error)}") from None
+    _joined = True
 
 
-def answer_of(who: str, answer: ray.ObjectRef[Any]) -> Any:
-    """What the actor answers. Raises RuntimeError, without Ray's traceback, where it refuses or is gone."""
+def leave_ray() -> None:
+    """One that `join_ray` started stops."""
+    global _joined
+    if _joined and ray.is_initialized():
+        ray.shutdown()
+    _joined = False
+
+
+def kill_own_ray() -> None:
+    """This process ends at once; a Ray that `join_ray` started would take seconds to say goodbye."""
+    node: Any = ray._private.worker._global_node
+    if _joined and node is not None:
+        own = [part.process.pid for kind in node.all_processes.values() for part in kind]
+        below = [pid for part in own for pid in descendants(part)]  # they would miss it only after a while
+        send_signal([*own, *below], signal.SIGKILL)
+
+
+def ask_scheduler(answer: ray.ObjectRef[Any]) -> Any:
+    """What the cluster's scheduler says. Raises RuntimeError, without Ray's traceback, where it refuses or is gone."""
     try:
         return ray.get(answer)
     except ray.exceptions.RayTaskError as error:
-        raise RuntimeError(f"{who} refused: {error.cause}") from None
+        raise RuntimeError(f"the cluster's scheduler refused: {error.cause}") from None
     except ray.exceptions.RayActorError:
-        raise RuntimeError(f"{who} died; the search cannot go on") from None
+        raise RuntimeError("the cluster's scheduler died; the search cannot go on") from None
 
 
 def one_line(error: BaseException) -> str:

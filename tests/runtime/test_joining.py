@@ -11,6 +11,11 @@ import ray
 from gandiva_ray.runtime.joining import join_ray
 
 
+@pytest.fixture(autouse=True)
+def not_joined_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+
+
 def said(join: Callable[[], None], kind: type[Exception]) -> str:
     """The whole of what a person would see."""
     with pytest.raises(kind) as raised:
