@@ -173,8 +173,6 @@ FAULTS: dict[str, Strike] = {
 OF_THE_DRIVER = "kill -9 of the driver, then restored"
 # After these a zygote has to import torch first, which the round that follows shall not be charged with.
 COLD = ("kill -9 of a zygote", "kill -9 of a trial actor", "kill -9 of an agent", "kill -9 of a node")
-# A short name for each that --without understands.
-SHORT = {"scheduler": "kill -9 of the scheduler", "node": "kill -9 of a node", "driver": OF_THE_DRIVER}
 
 
 # --- one round
@@ -334,10 +332,8 @@ def table(done: Sequence[Round]) -> list[str]:
 
 def main(arguments: Sequence[str]) -> None:
     options = _parse(arguments)
-    without = {SHORT.get(name, name) for name in options.without}
-    faults = [fault for fault in FAULTS if fault not in without]
     done = []
-    for each in run(options.rounds, faults):
+    for each in run(options.rounds, tuple(FAULTS)):
         done.append(each)
         for trouble in (*each.wrong, *each.lost, *each.left):
             print(f"round {each.number} ({each.fault}): {trouble}", file=sys.stderr)
@@ -349,12 +345,4 @@ def main(arguments: Sequence[str]) -> None:
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m experiments faults", description=__doc__)
     parser.add_argument("--rounds", type=int, default=200, help="searches with a fault (default: %(default)s)")
-    parser.add_argument(
-        "--without",
-        action="append",
-        default=[],
-        choices=[*SHORT, *FAULTS],
-        metavar="FAULT",
-        help=f"leave a fault out: {', '.join(SHORT)}, or its whole name (may be given again)",
-    )
     return parser.parse_args(arguments)

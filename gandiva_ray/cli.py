@@ -7,13 +7,14 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from gandiva_ray.core.model import Outcome
 from gandiva_ray.run_log import FILE_NAME, Line, flatten, read_log
 
 _MOST_CONFIG = 60
@@ -24,11 +25,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     try:
         options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # as of `| head`: it has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would complain as it ends
     except (OSError, RuntimeError, ValueError) as error:
         print(f"gandiva {options.command}: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-    except BrokenPipeError:
-        raise SystemExit(0) from None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -66,6 +68,8 @@ def _results(options: argparse.Namespace) -> None:
         table.add_row(trial["trial"], trial["state"], str(trial["step"]), _short(value), config)
     closed = next((line for line in lines if line["what"] == "closed"), None)
     Console(width=None if sys.stdout.isatty() else 200).print(table)
+    for reason, of in _failures(trials.values()).items():
+        print(f"{len(of)} {of[0]['state']}, trial {of[0]['trial']} first: {reason}")
     print(f"{len(trials)} trials; {closed['stop_reason'] if closed else 'not over, or its script was killed'}")
 
 
@@ -74,15 +78,26 @@ def _fold(lines: Sequence[Line]) -> dict[str, dict[str, Any]]:
     for line in lines:
         match line["what"]:
             case "created" | "retry":
-                new = {"trial": line["trial"], "config": line["config"], "step": 0, "metrics": {}}
-                trials.setdefault(line["trial"], new)["state"] = "waiting"
+                trial = trials.setdefault(line["trial"], {"trial": line["trial"], "config": line["config"]})
+                trial["state"] = "waiting"
+                if line.get("anew", True):
+                    trial.update(step=0, metrics={})
             case "started":
                 trials[line["trial"]]["state"] = "running"
             case "report":
                 trials[line["trial"]].update(step=line["step"], metrics=line["metrics"])
             case "ended":
-                trials[line["trial"]]["state"] = line["outcome"]
+                trials[line["trial"]].update(state=line["outcome"], reason=line["reason"])
     return trials
+
+
+def _failures(trials: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The trials that did not come to an end of their own, by the reason."""
+    failures: dict[str, list[dict[str, Any]]] = {}
+    for trial in trials:
+        if trial["state"] in (Outcome.FAILED.value, Outcome.LOST.value):
+            failures.setdefault(trial["reason"], []).append(trial)
+    return failures
 
 
 def _rank(trial: Mapping[str, Any], metric: str | None, sign: float) -> tuple[bool, float, str]:

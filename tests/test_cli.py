@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from gandiva_ray.core.model import Outcome
 from gandiva_ray.core.multi_job import Retry
 from gandiva_ray.core.search import Create, TrialEnded, TrialReported, TrialStarted
 from gandiva_ray.run_log import RunLog, line_of
+from tests.whole_runs import ROOT
 
 
 def write_run(folder: Path, closed: bool) -> None:
@@ -44,6 +47,41 @@ def test_results_of_a_search_that_is_over_say_why(tmp_path: Path, capsys: pytest
     write_run(tmp_path, closed=True)
     cli.main(["results", str(tmp_path)])
     assert capsys.readouterr().out.endswith("4 trials; interrupted\n")
+
+
+def test_results_say_why_trials_failed_and_forget_what_one_that_begins_anew_had(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path, closed=False)
+    log = RunLog(tmp_path, lambda: 0.0, first_batch=100)
+    for trial in ("00002", "00001"):
+        log.write(line_of(TrialEnded(trial, Outcome.FAILED, "ValueError: no (train.py:3)")))
+    log.write(line_of(TrialEnded("00003", Outcome.LOST, "node 'n' was lost")))
+    log.write(line_of(Retry(Create("00002", {"lr": 0.2}), 3, 0, None, "the search was restored", anew=True)))
+    log.close()
+    cli.main(["results", str(tmp_path)])
+    text = capsys.readouterr().out
+    assert [line.split("│")[1:5] for line in text.splitlines() if "00002 " in line] == [
+        [" 00002 ", " waiting ", " 0       ", "       "]
+    ]
+    assert text.splitlines()[-3:-1] == [
+        "1 failed, trial 00001 first: ValueError: no (train.py:3)",
+        "1 lost, trial 00003 first: node 'n' was lost",
+    ]
+
+
+def test_a_reader_that_has_read_enough_is_no_error(tmp_path: Path) -> None:
+    write_run(tmp_path, closed=True)
+    (tmp_path / "00001").mkdir()
+    (tmp_path / "00001" / "stdout").write_text("epoch\n" * 100_000)
+    command = [sys.executable, "-c", "from gandiva_ray.cli import main; main()", "logs", str(tmp_path), "00001"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as logs:
+        assert logs.stdout is not None
+        assert logs.stderr is not None
+        assert logs.stdout.readline() == b"epoch\n"
+        logs.stdout.close()
+        assert logs.stderr.read() == b""
+    assert logs.returncode == 0
 
 
 def test_logs_are_what_the_trial_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from experiments import faults
-from experiments.faults import FAULTS, UNDISTURBED, Round
+from experiments.faults import UNDISTURBED, Round
 from gandiva_ray.core.model import Outcome
 from gandiva_ray.results import Result, ResultGrid
 from gandiva_ray.run_log import FILE_NAME
@@ -82,12 +82,16 @@ def test_reports_that_were_made_are_compared_with_the_log(
 
 @pytest.mark.slow
 def test_searches_with_faults_end_whole_and_nothing_is_left(tmp_path: Path) -> None:
-    without = [fault for fault in FAULTS if fault not in (TRIAL, ACTOR, CTRL_C)]
-    options = [word for fault in without for word in ("--without", fault)]
-    run = run_python("-m", "experiments", "faults", "--rounds", "3", *options, home=tmp_path)
+    code = f"""
+from experiments import faults
+faults.FAULTS = {{fault: faults.FAULTS[fault] for fault in {[UNDISTURBED, TRIAL, ACTOR, CTRL_C]}}}
+faults.main(["--rounds", "4"])
+"""
+    run = run_python("-c", code, home=tmp_path)
     assert run.code == 0, run.err
     rows = {row.split("|")[1].strip(): row.split("|")[2:-1] for row in run.out.splitlines()[2:]}
     assert set(rows) == {UNDISTURBED, TRIAL, ACTOR, CTRL_C}
     for rounds, _, ended, lost, left, _, _ in rows.values():
-        assert (int(rounds), int(ended), int(lost), int(left)) == (1, 1, 0, 0)
+        assert int(rounds) == int(ended) >= 1
+        assert (int(lost), int(left)) == (0, 0)
     assert run.left == frozenset()

@@ -35,6 +35,7 @@ def test_the_demo_says_what_it_found_and_leaves_nothing_running(tmp_path: Path) 
     assert (folder / "log.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_many_trials_completes_and_hears_of_all_and_leaves_nothing_running(tmp_path: Path) -> None:
     options = ("--trials", "8", "--steps", "2", "--devices", "2", "--quantum", "0.05")
     run = run_python("-m", "experiments", "many_trials", *options, home=tmp_path)

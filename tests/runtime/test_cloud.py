@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from gandiva_ray.core.model import Outcome
 from gandiva_ray.run_log import read_log
 from tests.runtime.test_cluster import MakeCluster, make_cluster
@@ -38,6 +40,7 @@ print(results.num_terminated, {result.metrics["data"] for result in results})
 """
 
 
+@pytest.mark.slow
 def test_modules_and_variables_of_the_runtime_environment_are_there_in_trials_on_every_node(
     make_cluster: MakeCluster, tmp_path: Path
 ) -> None:

@@ -70,15 +70,18 @@ def test_trials_run_on_every_node_on_cores_of_their_own(make_cluster: MakeCluste
         assert cores[0] != cores[1]
 
 
-def test_a_gpu_is_made_visible_to_the_trial_that_lives_there(make_cluster: MakeCluster, tmp_path: Path) -> None:
+def test_gpus_are_made_visible_to_the_trials_that_live_there(make_cluster: MakeCluster, tmp_path: Path) -> None:
     make_cluster({"num_cpus": 2, "num_gpus": 2})
     tune.init()
     eventually(lambda: num_devices() == 2, 30, "the GPUs are devices, the cores are none")
     results = search(trainables.tell_where, tmp_path, {"x": tune.uniform(0, 1)}, num_samples=4)
     assert results.counts == {Outcome.COMPLETED: 4}
     assert {result.metrics["visible"] for result in results} == {"0", "1"}
+    gangs = search(tune.with_resources(trainables.tell_where, {"gpu": 2}), tmp_path, {}, num_samples=2)
+    assert [result.metrics["visible"] for result in gangs] == ["0,1", "0,1"]
 
 
+@pytest.mark.slow
 def test_devices_that_somebody_else_uses_are_taken_when_they_come_free(
     make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
@@ -138,6 +141,7 @@ def test_trials_of_a_lost_node_go_on_elsewhere_from_their_checkpoints(
     eventually(lambda: len(our_groups()) == 1, 30, "its placement group is removed")
 
 
+@pytest.mark.slow
 def test_an_idle_scheduler_gives_everything_back(make_cluster: MakeCluster, tmp_path: Path) -> None:
     make_cluster({"num_cpus": 2})
     assert search(trainables.count, tmp_path, {"steps": 3}, num_samples=2).counts == {Outcome.COMPLETED: 2}
@@ -148,6 +152,7 @@ def test_an_idle_scheduler_gives_everything_back(make_cluster: MakeCluster, tmp_
     assert again.counts == {Outcome.COMPLETED: 2}
 
 
+@pytest.mark.slow
 def test_a_search_without_devices_says_what_it_waits_for_and_goes_on_when_they_come(
     make_cluster: MakeCluster, tmp_path: Path
 ) -> None:

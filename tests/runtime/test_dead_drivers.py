@@ -101,6 +101,7 @@ def test_after_kill_9_of_a_driver_its_trials_die_and_its_search_is_closed(cluste
     eventually(lambda: ray.available_resources().get("CPU") == 2, 10, "both CPUs are free")
 
 
+@pytest.mark.slow
 def test_other_drivers_do_not_notice(cluster: Cluster, tmp_path: Path) -> None:
     victim = start_driver(tmp_path / "victim", dict(os.environ))
     other = start_driver(tmp_path / "other", dict(os.environ))
@@ -118,6 +119,7 @@ def test_other_drivers_do_not_notice(cluster: Cluster, tmp_path: Path) -> None:
     assert not trials_of(tmp_path / "other")
 
 
+@pytest.mark.slow
 def test_after_kill_9_of_a_driver_with_a_ray_of_its_own_its_trials_die_too(tmp_path: Path) -> None:
     tune.shutdown()
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}

@@ -142,6 +142,7 @@ def test_the_journal_goes_on_where_it_was(tmp_path: Path) -> None:
     assert len(jobs) == len(set(jobs))
 
 
+@pytest.mark.slow
 def test_an_agent_and_a_node_that_die_with_the_scheduler_are_noticed(cluster: Cluster, tmp_path: Path) -> None:
     third = cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
@@ -170,6 +171,7 @@ def test_an_agent_and_a_node_that_die_with_the_scheduler_are_noticed(cluster: Cl
     cluster.remove_node(third)
 
 
+@pytest.mark.slow
 def test_a_search_whose_driver_died_with_the_scheduler_is_closed(cluster: Cluster, tmp_path: Path) -> None:
     script = f"""
 import gandiva_ray as tune
@@ -203,6 +205,7 @@ def test_a_scheduler_that_is_gone_for_good_ends_the_search_and_leaves_nothing(tm
     eventually(lambda: len(scheduler_status()["nodes"]) == 2, 30, "a new one has both nodes")
 
 
+@pytest.mark.slow
 def test_one_that_dies_again_and_again_is_given_up(tmp_path: Path) -> None:
     def strike() -> None:
         def kill() -> bool:

@@ -37,6 +37,7 @@ def test_trials_whose_shares_fit_run_side_by_side_and_take_turns_with_the_others
     assert set(most_at_once(tmp_path, {"cpu": 0.5}, 4)) == {2.0}
 
 
+@pytest.mark.slow
 def test_shares_hold_where_trials_run_to_their_ends(make_cluster: MakeCluster, tmp_path: Path) -> None:
     make_cluster({"num_cpus": 1})
     tune.init(quantum=0.1)
@@ -52,14 +53,6 @@ def test_a_gang_has_all_its_cores_and_as_many_threads(make_cluster: MakeCluster,
     assert len(results[0].metrics["cores"]) == min(2, len(os.sched_getaffinity(0)))
     with pytest.raises(ValueError, match="asks for 3 CPU cores of one node; the largest node of the Ray cluster has 2"):
         search(tune.with_resources(trainables.tell_where, {"cpu": 3}), tmp_path, {})
-
-
-def test_a_trial_sees_all_gpus_of_its_gang(make_cluster: MakeCluster, tmp_path: Path) -> None:
-    make_cluster({"num_cpus": 2, "num_gpus": 2})
-    tune.init()
-    eventually(lambda: num_devices() == 2, 30, "the GPUs are devices")
-    results = search(tune.with_resources(trainables.tell_where, {"gpu": 2}), tmp_path, {}, num_samples=2)
-    assert [result.metrics["visible"] for result in results] == ["0,1", "0,1"]
 
 
 @contextlib.contextmanager
@@ -80,6 +73,7 @@ def busy(folder: Path) -> Iterator[None]:
         thread.join()
 
 
+@pytest.mark.slow
 def test_the_rest_of_each_gpu_is_left_to_other_ray_work(make_cluster: MakeCluster, tmp_path: Path) -> None:
     make_cluster({"num_cpus": 4, "num_gpus": 2})
     tune.init(reserve=0.5)

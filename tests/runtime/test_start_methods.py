@@ -74,20 +74,29 @@ def learn(config: Mapping[str, Any]) -> None:
         tune.report({"value": float(loss), "pid": os.getpid()})
 
 
-def test_rungs_give_the_same_numbers_and_every_trial_lives_in_its_own_folder(
-    method: StartMethod, tmp_path: Path
-) -> None:
+def search_in_rungs(method: StartMethod, folder: Path) -> tune.ResultGrid:
     space = {"lr": tune.loguniform(1e-4, 0.1)}
     rungs = tune.SuccessiveHalving(max_t=4, reduction_factor=2)
-    runs = [
-        search(learn, tmp_path / kind, space, kind, num_samples=4, mode="min", seed=3, searcher=rungs)
-        for kind in ("fork", method)
-    ]
-    forked, other = ([(r.config, r.outcome, r.steps, r.metrics["value"]) for r in run] for run in runs)
-    assert forked == other
-    assert sorted(steps for _, _, steps, _ in other) == [1, 1, 2, 4]
-    assert len({result.metrics["pid"] for result in runs[1]}) == 4
-    for result in runs[1]:
+    return search(learn, folder, space, method, num_samples=4, mode="min", seed=3, searcher=rungs)
+
+
+def found(results: tune.ResultGrid) -> list[Any]:
+    return [(result.config, result.outcome, result.steps, result.metrics["value"]) for result in results]
+
+
+@pytest.fixture(scope="module")
+def found_by_forks(embedded_ray: None, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    return found(search_in_rungs("fork", tmp_path_factory.mktemp("forks")))
+
+
+def test_rungs_give_the_same_numbers_and_every_trial_lives_in_its_own_folder(
+    method: StartMethod, tmp_path: Path, found_by_forks: list[Any]
+) -> None:
+    results = search_in_rungs(method, tmp_path)
+    assert found(results) == found_by_forks
+    assert sorted(result.steps for result in results) == [1, 1, 2, 4]
+    assert len({result.metrics["pid"] for result in results}) == 4
+    for result in results:
         assert Path(result.path, "stdout").read_text() == f"learning {result.trial_id}\n"
 
 

@@ -6,7 +6,7 @@ import pickle
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -94,6 +94,20 @@ class Bench:
         return sum(f.device_seconds for f in self.facts if isinstance(f, JobProgressed) and f.job == job)
 
 
+ENVIRONMENT = Environment(tuple(sys.path), os.getcwd())
+zygotes: list[Zygote] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def zygote() -> Iterator[None]:
+    """One for all, as the searches of a driver have."""
+    zygotes.append(Zygote(ENVIRONMENT))
+    yield
+    zygote = zygotes.pop()
+    zygote.hang_up()
+    zygote.process.wait(10)
+
+
 @asynccontextmanager
 async def bench(folder: Path, trainable: Any = trainables.count, quantum: float | None = 0.05) -> AsyncIterator[Bench]:
     facts: list[Event] = []
@@ -105,16 +119,14 @@ async def bench(folder: Path, trainable: Any = trainables.count, quantum: float 
     address = await host.start()
     host.set_inventory({ONE: Hardware(cores=(CORES[0],)), TWO: Hardware(cores=(CORES[-1],))})
     pickled = trainable if isinstance(trainable, bytes) else cloudpickle.dumps(trainable)
-    environment = Environment(tuple(sys.path), os.getcwd())
-    zygote = Zygote(environment)
-    zygote.open(TemplateArguments(address, "search", pickled, environment))
+    (zygote,) = zygotes
+    zygote.open(TemplateArguments(address, "search", pickled, ENVIRONMENT))
     try:
         yield Bench(host, folder, facts, zygote)
     finally:
-        children = psutil.Process(zygote.process.pid).children(recursive=True) if zygote.process.poll() is None else []
+        children = psutil.Process(zygote.process.pid).children(recursive=True)
         host.stop()
-        zygote.hang_up()
-        await asyncio.to_thread(zygote.process.wait, 10)
+        zygote.close("search")
         _, alive = await asyncio.to_thread(psutil.wait_procs, children, 10)
         assert not alive
 
