@@ -20,7 +20,7 @@ from gandiva_ray.core.plan import Plan
 from gandiva_ray.core.state import ClusterView
 from gandiva_ray.policies import Gandiva
 from gandiva_ray.run_log import read_log
-from gandiva_ray.runtime import client
+from gandiva_ray.runtime import client, own_actors
 from gandiva_ray.runtime.actors import make_actor
 from gandiva_ray.search_session import SearchSpec
 from tests.runtime import trainables
@@ -297,8 +297,8 @@ def test_a_file_called_like_a_standard_module_does_no_harm(tmp_path: Path, monke
 
 
 def test_a_zygote_that_cannot_even_start_fails_its_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_own", {})
-    monkeypatch.setattr(client, "make_actor", in_an_environment_that_ends_python(tmp_path))
+    monkeypatch.setattr(own_actors, "_own", {})
+    monkeypatch.setattr(own_actors, "make_actor", in_an_environment_that_ends_python(tmp_path))
     results = search(trainables.count, tmp_path, {"steps": 3}, num_samples=2)
     assert {result.outcome for result in results} <= {Outcome.FAILED, Outcome.LOST}
     assert all("the process that templates are forked from" in result.reason for result in results)
