@@ -8,8 +8,10 @@ INSTALLED := $(VENV)/.installed
 demo: $(INSTALLED)
 	$(BIN)/python -m experiments demo
 
+# What runs on Ray has the machine for itself: its trials take turns on the cores there are.
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --ignore tests/runtime
+	$(BIN)/python -m pytest tests/runtime
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow

@@ -74,9 +74,10 @@ class World:
         _raylet(self._second).kill()
 
     def mend(self) -> None:
-        """Add a node for one that was killed."""
+        """Add a node for one that was killed, once Ray has noticed that."""
         if _raylet(self._second).poll() is not None:
             self.cluster.remove_node(self._second, allow_graceful=False)
+            _wait(lambda: sum(node["Alive"] for node in ray.nodes()) == 1)  # type: ignore[no-untyped-call]
             self._second = self.cluster.add_node(num_cpus=1)
 
     def devices(self) -> int:

@@ -144,7 +144,8 @@ class TrialRecord:
     `attempt` counts its processes, `earlier_seconds` are what those before the present one had received;
     `checkpoints` are those kept, the latest last. A parked trial whose process is `gone` gets a new one when it is
     promoted. One that is not `judged` had ended for its searcher, which hears nothing of it any more. `mistake` is why
-    nothing could judge it, be it that it runs to its end before it is stopped.
+    nothing could judge it, be it that it runs to its end before it is stopped. `stop` is how and why it
+    is to end, where it was told to.
     """
 
     trial: TrialId
@@ -159,6 +160,7 @@ class TrialRecord:
     gone: bool = False
     judged: bool = True
     mistake: str = ""
+    stop: tuple[Outcome, str] | None = None
     checkpoints: list[Saved] = field(default_factory=list)
     state: TrialState = TrialState.WAITING
     step: int = 0
@@ -390,6 +392,8 @@ class MultiJob:
         mute = event.outcome is Outcome.COMPLETED and not record.step and record.state is not TrialState.STOPPING
         if mute and metric is not None:
             record.mistake = f"returned without a report; call report({{{metric!r}: ...}}) in the training function"
+        if event.outcome is Outcome.LOST and record.stop is not None:  # it has got its wish
+            event = replace(event, outcome=record.stop[0], reason=record.stop[1])
         if event.outcome is Outcome.COMPLETED and record.mistake:
             event = replace(event, outcome=Outcome.FAILED, reason=record.mistake)
         record.outcome, record.reason, record.error = event.outcome, event.reason, event.error
@@ -444,7 +448,7 @@ class MultiJob:
         drops = self._forget(record) if anew else []
         if record.outcome is not None:
             self._ended_as[record.outcome] -= 1
-        record.outcome, record.error, record.mistake, record.judged = None, "", "", False
+        record.outcome, record.error, record.mistake, record.stop, record.judged = None, "", "", None, False
         record.failures = record.losses = 0
         record.until = self._longest
         return [*drops, replace(self._retry(record, _RESTORED), anew=anew)]
@@ -518,6 +522,7 @@ class MultiJob:
     def _stop(self, record: TrialRecord, reason: str, outcome: Outcome) -> StopTrial | TrialEnded:
         self._promoted.pop(record.trial, None)
         if not record.gone:
+            record.stop = outcome, reason
             self._move(record, TrialState.STOPPING)
             return StopTrial(record.trial, reason, outcome)
         return self._end_without_process(record, reason, outcome)

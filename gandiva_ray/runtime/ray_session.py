@@ -155,7 +155,12 @@ class RaySession:
         self._polls[self._nodes[node].agent.take.remote(self._multi_job, confirmed, LONG_POLL)] = node
 
     def _hear_scheduler(self, ref: ray.ObjectRef[Any]) -> Sequence[TrialEvent]:
-        batch, nodes = ask_scheduler(ref)
+        answer = ask_scheduler(ref)
+        if answer is None:
+            raise RuntimeError(
+                f"the cluster's scheduler has closed the search {self._multi_job}: its driver was silent"
+            )
+        batch, nodes = answer
         before, self._nodes = self._nodes, {view.node: view for view in nodes}
         for node, view in before.items():
             if node not in self._nodes or self._nodes[node].address != view.address:  # lost, or its agent was

@@ -126,10 +126,17 @@ class SchedulerActor:
         if self._multi_jobs.update(multi_job, updates.number, updates.payloads):
             self._handle(*updates.events)
 
-    async def watch(self, multi_job: MultiJobId, confirmed: int, timeout: float) -> tuple[Batch, tuple[NodeView, ...]]:
-        """The driver's long poll: ends that no agent tells it, and the nodes there are."""
+    async def watch(
+        self, multi_job: MultiJobId, confirmed: int, timeout: float
+    ) -> tuple[Batch, tuple[NodeView, ...]] | None:
+        """The driver's long poll: ends that no agent tells it, and the nodes there are; None where it is closed.
+
+        That is no error, for nobody hears the last poll of a search, and Ray would print what it raises.
+        """
         await self._recovered.wait()
-        entry = self._multi_jobs[multi_job]
+        entry = self._multi_jobs.get(multi_job)
+        if entry is None:
+            return None
         entry.heard_at = time.monotonic()
         batch = await entry.outbox.take(confirmed, timeout)
         entry.heard_at = time.monotonic()

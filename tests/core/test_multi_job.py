@@ -296,6 +296,16 @@ def test_a_trial_that_cannot_be_judged_fails_though_it_returned_before_it_was_st
     assert (multi_job.trials[B].outcome, multi_job.trials[B].reason) == (Outcome.FAILED, stop.reason)
 
 
+def test_a_trial_that_is_lost_after_it_was_told_to_stop_has_ended_as_it_was_told() -> None:
+    multi_job = search(Scripted(4))
+    multi_job.handle(reported(A, 1), started(B))
+    (stop,) = multi_job.handle(wrong(B, loss=0.1))
+    cuts = {effect.trial: effect for effect in multi_job.handle(TimeUp("interrupted"))}
+    multi_job.handle(ended(A, Outcome.LOST), ended(B, Outcome.LOST))
+    ends = {trial: (multi_job.trials[trial].outcome, multi_job.trials[trial].reason) for trial in (A, B)}
+    assert ends == {A: (Outcome.CUT, cuts[A].reason), B: (Outcome.FAILED, stop.reason)}
+
+
 def test_three_trials_without_the_metric_and_none_with_it_end_the_search() -> None:
     multi_job = search(Scripted(5), num_samples=5)
     multi_job.handle(started("00004"))

@@ -16,6 +16,10 @@ def scheduler_status() -> dict[str, Any]:
     return status
 
 
+def num_devices() -> int:
+    return sum(view.num_devices for view in scheduler_status()["nodes"])
+
+
 def our_actors() -> list[str]:
     return sorted(a["name"] for a in list_named_actors(all_namespaces=True) if a["namespace"] == NAMESPACE)
 

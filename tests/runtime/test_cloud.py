@@ -9,9 +9,7 @@ import pytest
 
 from gandiva_ray.core.model import Outcome
 from gandiva_ray.run_log import read_log
-from tests.runtime.test_cluster import MakeCluster, make_cluster
-
-__all__ = ["make_cluster"]
+from tests.runtime.conftest import MakeCluster
 
 MODULE = """
 import os

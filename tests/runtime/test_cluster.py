@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,37 +9,13 @@ from typing import Any
 import psutil
 import pytest
 import ray
-from ray.cluster_utils import Cluster
 
 import gandiva_ray as tune
 from gandiva_ray.core.model import Outcome
 from gandiva_ray.run_log import read_log
 from tests.runtime import trainables
-from tests.runtime.cluster_state import eventually, our_actors, our_groups, scheduler_status, workers
-
-MakeCluster = Callable[..., Cluster]
-
-
-@pytest.fixture
-def make_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeCluster]:
-    """Start a cluster with a node for each dict of `ray.init` arguments, and point RAY_ADDRESS at it."""
-    tune.shutdown()
-    clusters: list[Cluster] = []
-
-    def make(*nodes: dict[str, Any]) -> Cluster:
-        cluster = Cluster(initialize_head=True, head_node_args={"include_dashboard": False, **nodes[0]})
-        clusters.append(cluster)
-        for node in nodes[1:]:
-            cluster.add_node(**node)
-        cluster.wait_for_nodes()
-        monkeypatch.setenv("RAY_ADDRESS", cluster.address)
-        return cluster
-
-    yield make
-    tune.shutdown()
-    ray.shutdown()
-    for cluster in clusters:
-        cluster.shutdown()
+from tests.runtime.cluster_state import eventually, num_devices, our_actors, our_groups, workers
+from tests.runtime.conftest import MakeCluster
 
 
 def search(trainable: Any, tmp_path: Path, space: dict[str, Any], **tune_config: Any) -> tune.ResultGrid:
@@ -51,10 +26,6 @@ def search(trainable: Any, tmp_path: Path, space: dict[str, Any], **tune_config:
         tune_config=tune.TuneConfig(**settings),
         run_config=tune.RunConfig(storage_path=tmp_path, verbose=0),
     ).fit()
-
-
-def num_devices() -> int:
-    return sum(view.num_devices for view in scheduler_status()["nodes"])
 
 
 def test_trials_run_on_every_node_on_cores_of_their_own(make_cluster: MakeCluster, tmp_path: Path) -> None:

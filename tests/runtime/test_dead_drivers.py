@@ -5,14 +5,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 import ray
-from ray.cluster_utils import Cluster
 
 import gandiva_ray as tune
 from gandiva_ray.run_log import read_log
@@ -33,17 +31,6 @@ tune.Tuner(
     run_config=tune.RunConfig(storage_path=sys.argv[1], verbose=0),
 ).fit()
 """
-
-
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    tune.shutdown()
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
-    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
-    ray.init(log_to_driver=False)
-    yield cluster
-    ray.shutdown()
-    cluster.shutdown()
 
 
 HANGING_DRIVER = """
@@ -87,7 +74,8 @@ def gone(processes: list[psutil.Process]) -> bool:
     return not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes)
 
 
-def test_after_kill_9_of_a_driver_its_trials_die_and_its_search_is_closed(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("joined_cluster")
+def test_after_kill_9_of_a_driver_its_trials_die_and_its_search_is_closed(tmp_path: Path) -> None:
     driver = start_driver(tmp_path, dict(os.environ))
     eventually(lambda: all_report(tmp_path), 60, "all trials run")
     trials = trials_of(tmp_path)
@@ -102,7 +90,8 @@ def test_after_kill_9_of_a_driver_its_trials_die_and_its_search_is_closed(cluste
 
 
 @pytest.mark.slow
-def test_other_drivers_do_not_notice(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("joined_cluster")
+def test_other_drivers_do_not_notice(tmp_path: Path) -> None:
     victim = start_driver(tmp_path / "victim", dict(os.environ))
     other = start_driver(tmp_path / "other", dict(os.environ))
     try:

@@ -12,10 +12,9 @@ import ray
 
 import gandiva_ray as tune
 from tests.runtime import trainables
-from tests.runtime.cluster_state import eventually
-from tests.runtime.test_cluster import MakeCluster, make_cluster, num_devices, search
-
-__all__ = ["make_cluster"]
+from tests.runtime.cluster_state import eventually, num_devices
+from tests.runtime.conftest import MakeCluster
+from tests.runtime.test_cluster import search
 
 
 def most_at_once(folder: Path, resources: Mapping[str, float], num_samples: int, *, rungs: bool = True) -> list[float]:

@@ -3,14 +3,10 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import ray
-from ray.cluster_utils import Cluster
 
-import gandiva_ray as tune
 from gandiva_ray import cli
 from tests.runtime.cluster_state import eventually, scheduler_status
 
@@ -29,24 +25,14 @@ print(found.stop_reason, found.interrupted, len(found))
 """
 
 
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    tune.shutdown()
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
-    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
-    ray.init(log_to_driver=False)
-    yield cluster
-    ray.shutdown()
-    cluster.shutdown()
-
-
 def start(storage: Path, name: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", DRIVER, str(storage), name]
     return subprocess.Popen(command, env=dict(os.environ), stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.usefixtures("joined_cluster")
 def test_the_search_that_is_named_ends_and_the_other_goes_on(
-    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     drivers = {name: start(tmp_path, name) for name in ("mine", "yours")}
     try:
