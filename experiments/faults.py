@@ -70,8 +70,11 @@ class World:
         return [p for template in self.templates() for p in _children(template.pid)]
 
     def kill_node(self) -> None:
-        """The second one, by the kill -9 of its raylet."""
-        _raylet(self._second).kill()
+        """The second one: all that runs there ends at once, as on a machine that goes away."""
+        raylet = psutil.Process(_raylet(self._second).pid)
+        for process in (raylet, *raylet.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
 
     def mend(self) -> None:
         """Add a node for one that was killed, once Ray has noticed that."""
