@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+import ray
 from ray.tune import Result as RaysResult
 
 import gandiva_ray as tune
@@ -21,7 +22,7 @@ from gandiva_ray.core.state import ClusterView
 from gandiva_ray.policies import Gandiva
 from gandiva_ray.run_log import read_log
 from gandiva_ray.runtime import client, own_actors
-from gandiva_ray.runtime.actors import make_actor
+from gandiva_ray.runtime.actors import NAMESPACE, make_actor
 from gandiva_ray.search_session import SearchSpec
 from tests.runtime import trainables
 from tests.runtime.cluster_state import eventually, scheduler_status
@@ -261,6 +262,18 @@ class RoomForTwo:
         launched = state.queued[: 2 - len(state.placed)] if device is not None else ()
         waiting = {job.id: "is next, and waits for memory" for job in state.queued if job not in launched}
         return Plan({job.id: Assignment((device,)) for job in launched if device is not None}, why=waiting)
+
+
+def test_a_search_that_was_closed_behind_its_drivers_back_says_so(tmp_path: Path) -> None:
+    session = client.open_search(SearchSpec("closed", b"", tmp_path, seed=0))
+    try:
+        scheduler = ray.get_actor("scheduler", NAMESPACE)
+        (multi_job,) = scheduler_status()["multi_jobs"]
+        ray.get(scheduler.close.remote(multi_job))
+        with pytest.raises(RuntimeError, match=f"has closed the search {multi_job}: its driver was silent"):
+            eventually(lambda: session.poll(1.0) is None, 10, "it is said")
+    finally:
+        session.close()
 
 
 def test_a_rung_that_memory_cannot_hold_ends_the_search_with_the_reason(tmp_path: Path) -> None:
