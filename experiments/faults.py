@@ -82,6 +82,7 @@ class World:
             self.cluster.remove_node(self._second, allow_graceful=False)
             _wait(lambda: sum(node["Alive"] for node in ray.nodes()) == 1)  # type: ignore[no-untyped-call]
             self._second = self.cluster.add_node(num_cpus=1)
+            tune.init()  # our scheduler may have left meanwhile, with nothing to do
 
     def devices(self) -> int:
         return sum(view.num_devices for view in self._status()["nodes"])
